@@ -10,7 +10,7 @@ from memtune.experiments.published_tables import PublishedTable, ScaleName
 from memtune.experiments.table_run import ReproducedRow, RowState
 from memtune.number_format import format_short_count
 from memtune.objective import Objective
-from memtune.reports.figure_files import DARK, LIGHT, make_figure
+from memtune.reports.figure_files import DARK, LIGHT, make_figure, set_logarithmic
 from memtune.reports.marks import assign_marks
 from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.results.fingerprints import Fingerprint, ProbeResult
@@ -101,7 +101,7 @@ def make_scaling_table(report: ScalingReport) -> Table:
         ("family", *figures, ">irreducible", ">a (size)", ">b (data)", ">backtest"),
         overflow="ellipsis",
         caption="validation perplexity with 95 % intervals at each family's best size; best in: share of "
-        "bootstrap draws; backtest: error in nats of predictions from a third of the compute",
+        "bootstrap draws; backtest: relative error of the nats predicted from a third of the compute",
     )
     for each in report.families:
         table.add_row(
@@ -138,9 +138,6 @@ def describe_extrapolation(report: ScalingReport) -> str:
 
 def draw_scaling(report: ScalingReport) -> "Figure":
     """Perplexity against compute, with reports as marks and predictions as lines with their intervals."""
-    # Imported here: matplotlib takes about 1 s, and tables do not need it.
-    from matplotlib.ticker import NullFormatter, ScalarFormatter
-
     figure = make_figure(8, 4.8)
     axes = figure.subplots()
     marks = assign_marks(each.family for each in report.families)
@@ -162,20 +159,15 @@ def draw_scaling(report: ScalingReport) -> "Figure":
         )
         axes.plot((), (), linestyle=mark.line, marker=mark.marker, color=mark.colour, label=each.family)
     axes.axvline(report.compute, color="#555555", lw=0.8, ls=":")
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="multiply-adds of the forward passes of a training",
-        ylabel="validation perplexity (lower is better)",
-        title="marks: reports; lines: predictions at the best size; dotted: the study's compute",
+    title = "marks: reports; lines: predictions at the best size; dotted: the study's compute"
+    axes.set_title(title, fontsize=9)
+    set_logarithmic(
+        axes,
+        x="multiply-adds of the forward passes of a training",
+        y="validation perplexity (lower is better)",
     )
-    axes.title.set_fontsize(9)
-    axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.yaxis.set_minor_formatter(ScalarFormatter())
-    axes.yaxis.set_tick_params(which="minor", labelsize=7)
     axes.grid(visible=True, which="both", alpha=0.2)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8)
-    axes.xaxis.set_minor_formatter(NullFormatter())
     return figure
 
 

@@ -1,6 +1,7 @@
 """Figures as SVG, PNG or PDF files, and the colours that all figures share."""
 
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memtune.errors import ConfigurationError
+from memtune.number_format import format_short_count
 from memtune.storage.local_files import write_whole
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
@@ -19,6 +22,11 @@ log = logging.getLogger(__name__)
 SUFFIXES = (".svg", ".png", ".pdf")
 DARK, LIGHT = "#1f4e79", "#c9d8e8"
 """Two blues that differ in lightness, so that they differ in print and for every eye."""
+LOG_SCALE = ", log scale"
+"""What the title of a logarithmic axis ends with."""
+TICKS_PER_DECADE = ((1.0,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(n / 2 for n in range(2, 20)))
+MIN_TICKS, MAX_TICKS = 3, 7
+LEGEND_ROW_INCHES = 0.17
 WIDE_LABEL = 36
 """Characters of a label from which on a legend has one column."""
 
@@ -31,15 +39,46 @@ def make_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def choose_ticks(low: float, high: float) -> list[float]:
+    """Round numbers on a logarithmic axis, few enough that their labels do not overlap."""
+    found: list[float] = []
+    for steps in TICKS_PER_DECADE:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        inside = [tick for tick in ticks if low <= tick <= high]
+        if found and len(inside) > MAX_TICKS:
+            return found
+        found = inside[:: max(1, -(-len(inside) // MAX_TICKS))]
+        if len(found) >= MIN_TICKS:
+            return found
+    return found
+
+
+def set_logarithmic(axes: "Axes", **titles: str) -> None:
+    """Make the axes `x` and `y` that have a title logarithmic over what is drawn, with labelled ticks."""
+    # Imported here: matplotlib takes about 1 s, and tables do not need it.
+    from matplotlib.ticker import NullFormatter
+
+    for name, title in titles.items():
+        axes.set(**{f"{name}scale": "log", f"{name}label": f"{title}{LOG_SCALE}"})
+        low, high = sorted({"x": axes.get_xlim, "y": axes.get_ylim}[name]())
+        ticks = choose_ticks(low, high)
+        axis = {"x": axes.xaxis, "y": axes.yaxis}[name]
+        axis.set_ticks(ticks, [format_short_count(tick) if tick >= 1e5 else f"{tick:,g}" for tick in ticks])
+        axis.set_minor_formatter(NullFormatter())
+
+
 def draw_legend(figure: "Figure", title: str | None = None) -> None:
-    """A legend below the axes, where it hides no point."""
+    """A legend below the axes, where it hides no point; the figure grows by it, so that no title is cut."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     if handles:
+        columns = 2 if max(map(len, labels)) < WIDE_LABEL else 1
+        figure.set_figheight(figure.get_figheight() + LEGEND_ROW_INCHES * math.ceil(len(labels) / columns))
         figure.legend(
             handles,
             labels,
             loc="outside lower center",
-            ncols=2 if max(map(len, labels)) < WIDE_LABEL else 1,
+            ncols=columns,
             title=title,
             fontsize=8,
             title_fontsize=8,

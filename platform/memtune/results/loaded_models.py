@@ -15,7 +15,7 @@ from torch import Tensor
 
 from memtune.arguments import check_type
 from memtune.corpora import EOS, UNK, Corpus, CorpusStore, list_corpora, open_corpus
-from memtune.errors import ArgumentError, CheckpointError, CorpusError
+from memtune.errors import ArgumentError, CheckpointError, CorpusError, TrackingError
 from memtune.models import NeuralLanguageModel
 from memtune.models.architecture import LanguageModel, Model, find_device
 from memtune.number_format import format_parameters
@@ -121,7 +121,10 @@ def _build_model(
         lambda: load_model(package.folder, str(open_device(device))), sources.get, name, trust_code
     )
     place = f"{name}: the configuration on its card"
-    return model, parse(TrialConfig, package.card.result.configuration, place)
+    config: TrialConfig = parse(TrialConfig, package.card.result.configuration, place)
+    if config.model != model.config:
+        raise TrackingError(f"{place} is not that of its weights, so it was altered; export the model again")
+    return model, config
 
 
 def name_study_folder(run: TrialRun) -> str:

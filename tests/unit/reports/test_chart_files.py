@@ -96,14 +96,22 @@ def test_families_of_equal_size_are_strips_and_others_are_not() -> None:
         "lstmn",
         "lstm",
     ]
-    unequal = draw(make_row(50.0, place=1), make_row(60.0, "lstm", 140_000, place=2))
+    unequal = draw(make_row(50.0, place=1), make_row(60.0, "lstm", 710_000, place=2))
     assert unequal.title == "Against parameters"
+    assert "parameters, log scale" in read_texts(draw_chart(unequal, "ptb").svg)
 
 
 def test_a_model_that_counts_is_a_line_with_its_name() -> None:
     counted = make_row(55.0, "kneser_ney", place=2).model_copy(update={"parameter_count": None})
     picture = draw_chart(draw(make_row(50.0, place=1), counted), "ptb").svg
     assert "kneser_ney 55" in read_texts(picture)
+
+
+def test_an_accuracy_beside_a_line_is_in_per_cent_as_on_its_axis() -> None:
+    asked = {"objective": Objective.ACCURACY, "estimate": Estimate(cost=0.45)}
+    counted = make_row(0.55, "kneser_ney", place=2).model_copy(update={**asked, "parameter_count": None})
+    picture = draw_chart(draw(make_row(0.55, place=1).model_copy(update=asked), counted), "ptb").svg
+    assert "kneser_ney 55 %" in read_texts(picture)
 
 
 def test_a_file_names_its_subject_and_explains_its_signs() -> None:

@@ -89,3 +89,4 @@ def test_an_axis_has_the_scale_that_spreads_its_values_evenly(values: tuple[int,
     axis = make_axis("model.width", "width", values)
     assert axis is not None
     assert axis.find_place(values[len(values) // 2]) == pytest.approx(0.5, abs=0.01)
+    assert axis.title == ("width, log scale" if values[1] == 38 else "width")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from memtune.objective import Objective
+from memtune.reports.figure_files import LOG_SCALE
 from memtune.reports.report_page.chart_parts import (
     MarkScales,
     StudyChart,
@@ -46,7 +47,8 @@ def test_a_chart_of_hours_is_named_in_the_unit_of_its_axis(charts: dict[str, Stu
         titles = [
             layer.get("encoding", {}).get("x", {}).get("title") for layer in chart.to_spec(600)["layer"]
         ]
-        assert chart.title.lower().partition("against ")[2] in titles
+        named = chart.title.lower().partition("against ")[2]
+        assert {named, f"{named}{LOG_SCALE}"} & {*titles}
 
 
 def test_the_best_of_fewer_accuracies_has_whole_numbers_and_no_lowest_validation() -> None:
@@ -128,9 +130,10 @@ def test_a_model_that_counts_leaves_trained_models_on_every_axis_and_is_a_line_n
         ([0.00014, 0.0002], "core seconds per seed", [0.5, 0.55, 0.6, 0.65, 0.7]),
         ([0.01, 0.02], "core minutes per seed", [0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2]),
         ([1.0, 2.0], "core hours per seed", [1, 1.2, 1.4, 1.6, 1.8, 2]),
+        ([1.0, 9.0], "core hours per seed, log scale", [1, 2, 5]),
     ],
 )
-def test_short_computing_times_are_labelled_in_minutes_or_seconds(
+def test_computing_times_are_labelled_in_their_unit_and_a_logarithmic_axis_says_so(
     hours: list[float], title: str, labels: list[float]
 ) -> None:
     axis: Any = place_amounts("amount", hours, "core hours per seed").to_dict()

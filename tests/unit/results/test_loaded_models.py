@@ -168,6 +168,11 @@ def test_an_exported_trial_scores_sentences_like_the_trial(home: Settings, tmp_p
         score(opened, ["the dog", "a cat <eos>"])
     with pytest.raises(StorageError, match="exists; name a folder that does not"):
         export_model(f"layers#{worse}", trial, home)
+    card = json.loads((trial / "memtune.json").read_text())
+    card["result"]["configuration"]["model"]["width"] += 1
+    (trial / "memtune.json").write_text(json.dumps(card))
+    with pytest.raises(TrackingError, match="the configuration on its card is not that of its weights"):
+        load(str(trial), settings=home)
     (tmp_path / "file").touch()
     for model in (f"layers#{worse}", "models:/tiny@champion"):
         with pytest.raises(StorageError, match=r"cannot write to .*file/model: .*; choose another place"):

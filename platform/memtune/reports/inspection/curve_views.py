@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from memtune.reports.figure_files import DARK, draw_legend, make_figure
+from memtune.reports.figure_files import DARK, draw_legend, make_figure, set_logarithmic
 from memtune.reports.marks import assign_marks
 from memtune.reports.text_console import make_table
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial, TrialReports
+from memtune.spaces import Scalar
 from memtune.trial_state import TrialState
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ Line = tuple[str, list[tuple[float | None, float | None]]]
 LOGARITHMIC_RATIO = 20
 """From this ratio of the largest to the smallest value on, an axis of positive values is logarithmic."""
 MAX_VALUE_TICKS = 8
-"""Up to so many different values each has a tick; the labels of more would overlap."""
+"""Up to so many different values each has a tick on a linear axis; the labels of more would overlap."""
 
 
 def draw_parameter(found: ParameterCurves) -> "Figure":
@@ -69,6 +70,8 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
         height = 1.1 * max((trial.best or 0.0 for trial in trials), default=1.0)
         axes.scatter(diverged, [height] * len(diverged), marker="x", color=DARK, label="diverged")
     axes.set(xlabel=found.parameter, ylabel=f"best validation {found.objective.axis_title}")
+    if axes.get_xscale() == "log":
+        set_logarithmic(axes, x=found.parameter)
     axes.set_title(found.study, fontsize=9)
     axes.grid(visible=True, alpha=0.3)
     draw_legend(figure)
@@ -102,9 +105,8 @@ def _place_values(axes: "Axes", trials: Sequence[ParameterTrial]) -> dict[tuple[
     different = sorted(set(numbers))
     if different and different[0] > 0 and different[-1] / different[0] >= LOGARITHMIC_RATIO:
         axes.set_xscale("log")
-    if len(different) <= MAX_VALUE_TICKS:
-        axes.set_xticks(different, [f"{value:g}" for value in different], minor=False)
-        axes.minorticks_off()
+    elif len(different) <= MAX_VALUE_TICKS:
+        axes.set_xticks(different, [f"{value:g}" for value in different])
     return {key: float(value) for key, value in zip(keys, numbers, strict=True)}
 
 
@@ -113,20 +115,13 @@ def draw_trajectories(found: ParameterCurves) -> "Figure":
 
     The last report of a trial has a ring.
     """
-    # Imported here, as below: matplotlib takes about 1 s, and tables do not need it.
-    from matplotlib.ticker import LogFormatter
-
     figure, lines = make_figure(7, 4.8), list[Line]()
     axes = figure.add_subplot()
     for trial in found.trials:
         points = [(report.train_perplexity, report.valid_perplexity) for report in trial.reports]
         lines.append((_label_trial(trial, found.trials), points))
     _draw_reports(axes, lines)
-    axes.set(xscale="log", yscale="log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(LogFormatter())
-        axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
-    axes.set(xlabel="training perplexity", ylabel="validation perplexity (lower is better)")
+    set_logarithmic(axes, x="training perplexity", y="validation perplexity (lower is better)")
     axes.set_title(f"{found.study}: training leads from right to left, the ring is its end", fontsize=9)
     axes.grid(visible=True, which="both", alpha=0.3)
     draw_legend(figure, found.parameter)
@@ -135,9 +130,13 @@ def draw_trajectories(found: ParameterCurves) -> "Figure":
 
 def _label_trial(trial: ParameterTrial, trials: Sequence[ParameterTrial]) -> str:
     """The value of a trial, with its number and seed where others have the same value."""
-    value = f"{trial.value:g}" if isinstance(trial.value, float) else str(trial.value)
+    value = _format_value(trial.value)
     several = sum(other.value == trial.value for other in trials) > 1
     return f"{value}, trial {trial.number} seed {trial.seed}" if several else value
+
+
+def _format_value(value: Scalar) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _draw_reports(axes: "Axes", lines: Sequence[Line]) -> None:
@@ -157,6 +156,7 @@ def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":
 
     Training leads from right to left; the ring is the last report.
     """
+    # Imported here: matplotlib takes about 1 s, and tables do not need it.
     from matplotlib.ticker import PercentFormatter
 
     figure, lines = make_figure(7, 4.6), list[Line]()
@@ -182,7 +182,7 @@ def make_parameter_table(found: ParameterCurves) -> Table:
     for trial in found.trials:
         last = trial.reports[-1].train_perplexity if trial.reports else None
         figures = ("" if figure is None else f"{figure:.4g}" for figure in (trial.best, last))
-        texts = str(trial.value), trial.family, str(trial.number), trial.state.label
+        texts = _format_value(trial.value), trial.family, str(trial.number), trial.state.label
         table.add_row(*texts, str(trial.seed), f"{trial.tokens:,}", *figures)
     return table
 

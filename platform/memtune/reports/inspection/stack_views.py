@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from memtune.reports.figure_files import DARK, LIGHT, make_figure
+from memtune.reports.figure_files import DARK, LIGHT, LOG_SCALE, make_figure
 from memtune.reports.text_console import make_table
 from memtune.results.inspection.stack_use import SentenceStackUse, StackStatistics, StackStep
 
@@ -45,7 +45,7 @@ def draw_stack_statistics(found: StackStatistics) -> "Figure":
     left.set_yscale("symlog", linthresh=1)
     left.margins(y=0.25)
     left.set_xticks(sorted({action.pops for action in found.actions}))
-    left.set(xlabel="number of pops", ylabel="words with this likeliest action")
+    left.set(xlabel="number of pops", ylabel=f"words with this likeliest action{LOG_SCALE}")
     left.legend(fontsize=8)
     right.bar(
         [peak.low for peak in found.peaks],

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from memtune.reports.figure_files import draw_legend, make_figure
+from memtune.reports.figure_files import draw_legend, make_figure, set_logarithmic
 from memtune.reports.marks import assign_marks
 from memtune.reports.text_console import make_table
 from memtune.results.inspection.word_groups import GroupFigure, WordGroups
@@ -19,7 +19,6 @@ SPREAD = 0.5
 SHOWN_DISTANCES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 MIN_INFLUENCE = 1e-5
 """Nats; less may be the rounding of single precision."""
-TICKS = (1, 2, 5, 10, 20, 50, 100)
 
 
 def make_groups_table(found: WordGroups) -> Table:
@@ -64,7 +63,7 @@ def draw_groups(found: WordGroups) -> "Figure":
     axes.invert_yaxis()
     title = f"{found.split}, 95 % intervals over sentences, none below 20"
     if is_single:
-        axes.set(xscale="log", xlabel="perplexity (lower is better)")
+        set_logarithmic(axes, x="perplexity (lower is better)")
     else:
         axes.axvline(0, color="black", linewidth=1)
         axes.set_xlabel("change of the perplexity (%), lower is better")
@@ -97,7 +96,7 @@ def _format_influence(found: DistanceInfluence) -> str:
 
 
 def draw_influence(models: Sequence[WordInfluence]) -> "Figure":
-    """A line for each model with its 95 % intervals; both axes are logarithmic.
+    """A line for each model with its 95 % intervals.
 
     Distances that too few passages have for an interval are left out, unless none has one. Means that may be
     rounding are at the lower edge.
@@ -124,11 +123,9 @@ def draw_influence(models: Sequence[WordInfluence]) -> "Figure":
         axes.fill_between(places, lows, highs, color=mark.colour, alpha=0.15, lw=0)
         drawn += shown
     means = [max(MIN_INFLUENCE, found.mean) for found in drawn] or [MIN_INFLUENCE]
-    axes.set(xscale="log", yscale="log", xlabel="words before the predicted word", ylabel="influence (nats)")
-    axes.set_xticks(TICKS, map(str, TICKS))
-    axes.set_xticks((), minor=True)
     axes.set_xlim(0.9, 1.1 * max((found.distance for found in drawn), default=1))
     axes.set_ylim(max(MIN_INFLUENCE, min(means) / 5), max(2 * max(means), 10 * MIN_INFLUENCE))
+    set_logarithmic(axes, x="words before the predicted word", y="influence (nats)")
     floor = f"; lower edge: {MIN_INFLUENCE:.5f} and less" if min(means) == MIN_INFLUENCE else ""
     title = f"how much a prediction changes when one earlier word is replaced\n95 % intervals{floor}"
     axes.set_title(title, fontsize=9)

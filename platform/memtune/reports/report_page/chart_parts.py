@@ -10,6 +10,7 @@ import altair as alt
 
 from memtune.number_format import choose_time_unit
 from memtune.objective import Objective
+from memtune.reports.figure_files import LOG_SCALE, choose_ticks
 from memtune.reports.marks import COLOURS, assign_marks
 
 INK, MUTED, RULE, PAPER = "var(--ink)", "var(--muted)", "var(--rule)", "var(--paper)"
@@ -31,8 +32,6 @@ LOGARITHMIC_RATIO = 3.0
 """From this ratio of the largest to the smallest value on, an axis is logarithmic."""
 MARGIN = 0.04
 """Room at both ends of an axis, as a share of it."""
-TICKS_PER_DECADE = ((1.0,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(n / 2 for n in range(2, 20)))
-MIN_TICKS, MAX_TICKS = 3, 7
 STEPS, MAX_PARTS = (0.1, 0.2, 0.5, 1, 2, 5), 7
 """Of a linear axis: factors of a power of ten, and the parts into which they divide it at most."""
 MAX_DRAWABLE = 1e12
@@ -140,19 +139,9 @@ def choose_scale(
     return scale, [tick / factor for tick in choose(domain[0] * factor, domain[1] * factor)]
 
 
-def choose_ticks(low: float, high: float) -> list[float]:
-    """Round numbers on a logarithmic axis, few enough that their labels do not overlap."""
-    found: list[float] = []
-    for steps in TICKS_PER_DECADE:
-        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = [step * 10.0**decade for decade in decades for step in steps]
-        inside = [tick for tick in ticks if low <= tick <= high]
-        if found and len(inside) > MAX_TICKS:
-            return found
-        found = inside[:: max(1, -(-len(inside) // MAX_TICKS))]
-        if len(found) >= MIN_TICKS:
-            return found
-    return found
+def name_scale(scale: alt.Scale) -> str:
+    """What the title of a logarithmic axis ends with; "" for a linear one."""
+    return LOG_SCALE if scale["type"] == "log" else ""
 
 
 def divide(low: float, high: float) -> list[float]:
@@ -202,6 +191,15 @@ def figure_format(objective: Objective) -> str:
     return ",.4~g" if objective.scale == 1 else ".3~%"
 
 
+def format_figure(figure: float, objective: Objective) -> str:
+    """A perplexity or an accuracy in a text of a chart, with four digits.
+
+    >>> format_figure(0.74126, Objective.ACCURACY)
+    '74.13 %'
+    """
+    return f"{objective.scale * figure:,.4g}{objective.unit}"
+
+
 def place_figures(
     channel: type[Axis],
     figures: Iterable[float],
@@ -211,7 +209,7 @@ def place_figures(
 ) -> Axis:
     """The axis of validation figures, as x or y, over these figures."""
     scale, ticks = choose_scale(figures, is_logarithmic=is_logarithmic)
-    axis = channel("figure:Q", scale=scale, title=f"validation {objective.axis_title}")
+    axis = channel("figure:Q", scale=scale, title=f"validation {objective.axis_title}{name_scale(scale)}")
     return axis.axis(format=figure_format(objective), values=ticks)
 
 
@@ -228,7 +226,7 @@ def place_amounts(field: str, amounts: Sequence[float], title: str, *, starts_at
         ticks = [tick / factor for tick in divide(0, max(amounts) * factor)]
     else:
         scale, ticks = choose_scale(amounts, factor=factor)
-    axis = alt.X(f"{field}:Q", scale=scale, title=title.replace("hours", unit))
+    axis = alt.X(f"{field}:Q", scale=scale, title=title.replace("hours", unit) + name_scale(scale))
     return axis.axis(labelExpr=f"format(datum.value * {factor}, '{labels}')", values=ticks, grid=False)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import altair as alt
 
 from memtune.number_format import format_count
+from memtune.reports.figure_files import LOG_SCALE, choose_ticks
 from memtune.reports.report_page import chart_parts as parts
 from memtune.reports.report_page.chart_parts import MarkScales, Row, StudyChart
 from memtune.results.study.study_detail import StudyDetail
@@ -68,6 +69,12 @@ class ParameterAxis:
     """By the text of a value."""
     ticks: tuple[AxisTick, ...]
     """The labels for each width of a chart."""
+    is_logarithmic: bool
+
+    @property
+    def title(self) -> str:
+        """The label, and whether equal ratios have equal distances."""
+        return f"{self.label}{LOG_SCALE if self.is_logarithmic else ''}"
 
     def find_place(self, value: object) -> float:
         """The place of a value; ABSENT_PLACE for None."""
@@ -85,8 +92,10 @@ def make_axis(field: str, label: str, values: Sequence[object]) -> ParameterAxis
         for text, value in levels.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
+    is_logarithmic = False
     if levels and len(numbers) == len(levels):
-        places, ticks = _place_numbers(numbers)
+        is_logarithmic = _spreads_by_ratio(sorted(numbers.values()))
+        places, ticks = _place_numbers(numbers, is_logarithmic)
     else:
         names = sorted(levels)
         places = {text: place / max(1, len(names) - 1) for place, text in enumerate(names)}
@@ -98,15 +107,22 @@ def make_axis(field: str, label: str, values: Sequence[object]) -> ParameterAxis
         for low, high, characters in widths
         for place, text in drop_overlapping([*absent, *ticks], characters)
     )
-    return ParameterAxis(field, label, places, shown)
+    return ParameterAxis(field, label, places, shown, is_logarithmic)
 
 
-def _place_numbers(numbers: Mapping[str, float]) -> tuple[dict[str, float], list[tuple[float, str]]]:
+def _spreads_by_ratio(numbers: Sequence[float]) -> bool:
+    """Whether numbers in their order span a factor and are spread more evenly on a logarithmic axis."""
+    low, high = numbers[0], numbers[-1]
+    if low <= 0 or high < LOGARITHMIC_RATIO * low:
+        return False
+    return statistics.median(numbers) < (math.sqrt(low * high) + (low + high) / 2) / 2
+
+
+def _place_numbers(
+    numbers: Mapping[str, float], is_logarithmic: bool
+) -> tuple[dict[str, float], list[tuple[float, str]]]:
     """The place of each number by its text, and ticks: the numbers themselves where they are few."""
     low, high = min(numbers.values()), max(numbers.values())
-    is_logarithmic = low > 0 and high >= LOGARITHMIC_RATIO * low
-    if is_logarithmic:
-        is_logarithmic = statistics.median(numbers.values()) < (math.sqrt(low * high) + (low + high) / 2) / 2
 
     def place(number: float) -> float:
         if low == high:
@@ -116,7 +132,7 @@ def _place_numbers(numbers: Mapping[str, float]) -> tuple[dict[str, float], list
     places = {text: place(number) for text, number in numbers.items()}
     if len(numbers) <= MAX_LEVELS:
         return places, sorted((place, text) for text, place in places.items())
-    round_numbers = parts.choose_ticks(low, high) if is_logarithmic else parts.divide(low, high)
+    round_numbers = choose_ticks(low, high) if is_logarithmic else parts.divide(low, high)
     texts = (f"{each:,.0f}" if each >= 1000 else format_level(each) for each in round_numbers)
     return places, list(zip(map(place, round_numbers), texts, strict=True))
 
@@ -233,7 +249,7 @@ def _draw_slice(
     trained = [trial.figure or 0.0 for trial in trials if not trial.is_counted]
     limit = parts.find_drawn_limit(trained, objective)
     y = parts.place_figures(alt.Y, (figure for figure in figures if figure <= limit), objective)
-    x = alt.X("place:Q", scale=PLACES, title=axis.label)
+    x = alt.X("place:Q", scale=PLACES, title=axis.title)
     x = x.axis(labels=False, ticks=False, grid=False, titleY=28)
     name, level = alt.Tooltip("name:N", title="trial"), alt.Tooltip("value:N", title=axis.label)
     encoded = scales.encode(x, y, [name, level, parts.tell_figure(objective), alt.Tooltip("state:N")])
@@ -284,7 +300,7 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: MarkScales) -> StudyC
                 {
                     "name": trial.name,
                     "alternative": trial.alternative,
-                    "axis": axis.label,
+                    "axis": axis.title,
                     "order": order,
                     "place": place,
                     "value": "absent" if value is None else format_level(value),
@@ -298,8 +314,8 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: MarkScales) -> StudyC
 
 
 def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: MarkScales, remark: str) -> StudyChart:
-    labels = [axis.label for axis in axes]
-    ticks = [{**tick._asdict(), "axis": axis.label} for axis in axes for tick in axis.ticks]
+    labels = [axis.title for axis in axes]
+    ticks = [{**tick._asdict(), "axis": axis.title} for axis in axes for tick in axis.ticks]
     x = alt.X("place:Q", scale=PLACES, title=None).axis(None)
     y = alt.Y("axis:N", sort=labels, title=None).axis(domain=False, ticks=False, grid=True)
     tooltip = [

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import altair as alt
 
 from memtune.objective import Objective
+from memtune.reports.figure_files import LOG_SCALE
 from memtune.reports.report_page import chart_parts as parts
 from memtune.reports.report_page.chart_parts import Axis, MarkScales, Row, StudyChart
 from memtune.reports.report_page.trial_charts import choose_ideal, select_drawn
@@ -98,7 +99,8 @@ class _TradeOffChart:
             f"no other trained configuration is better in both{f'; {seeds}' if seeds else ''}."
             f"{' Dots are the seeds of a mean.' if self.seeds else ''}"
         )
-        return self._make_chart(f"Against {x['title']}", caption, layers)
+        title = f"Against {x['title']}".removesuffix(LOG_SCALE)
+        return self._make_chart(title, caption, layers)
 
     def _draw_strips(self) -> StudyChart:
         # The leaderboard's order, so the first of an alternative is its best.
@@ -175,7 +177,8 @@ def draw_trade_offs(
             _describe(entry, None, entry.figure)
             for entry in leaderboard.entries
             if entry.is_counted and parts.is_drawable(entry.figure)
-        ]
+        ],
+        objective,
     )
     for trade_off in leaderboard.trade_offs:
         measured = [(entry, amount) for entry in near if (amount := entry.measure(trade_off.quantity))]
@@ -248,7 +251,7 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
         [_describe_row(row, row.figure) for row in seeds],
         ideal,
         [_describe_row(row, row.ranked_figure) for row in trained if row.run_id not in known],
-        _label_best_of_alternatives([_describe_row(row, row.ranked_figure) for row in counted]),
+        _label_best_of_alternatives([_describe_row(row, row.ranked_figure) for row in counted], objective),
     )
     drawn = chart.draw()
     text = drawn.caption if full else f"Over {trade_off.describe()}."
@@ -273,10 +276,13 @@ def _describe_row(row: LeaderboardRow, figure: float | None) -> Row:
     }
 
 
-def _label_best_of_alternatives(rows: Sequence[Row]) -> list[Row]:
+def _label_best_of_alternatives(rows: Sequence[Row], objective: Objective) -> list[Row]:
     """The first row of each alternative, with its alternative and figure as a label."""
     first = {row["alternative"]: row for row in reversed(rows)}
-    return [{**row, "label": f"{name} {row['figure']:.4g}"} for name, row in first.items()]
+    return [
+        {**row, "label": f"{name} {parts.format_figure(row['figure'], objective)}"}
+        for name, row in first.items()
+    ]
 
 
 def draw_hypervolume(detail: StudyDetail) -> StudyChart | None:

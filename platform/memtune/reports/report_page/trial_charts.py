@@ -42,7 +42,7 @@ def draw_seeds(
         for seed, cost in entry.cost_by_seed.items()
         if parts.is_drawable(objective.compute_figure(cost)) and not entry.is_counted
     ]
-    means = [_describe_mean(entry, best) for entry in entries]
+    means = [_describe_mean(entry, best, objective) for entry in entries]
     shown = _list_shown(seeds, means, shown_ideal)
     is_cut = any(row["low"] is not None and row["low"] < min(shown) for row in means)
     x = parts.place_figures(alt.X, shown, objective)
@@ -95,15 +95,16 @@ def _draw_rows(x: alt.X, y: alt.Y, objective: Objective, scales: MarkScales) -> 
     return [interval, dots, *marks]
 
 
-def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
+def _describe_mean(entry: LeaderboardEntry, best: int, objective: Objective) -> Row:
     low, high = entry.interval or (None, None)
+    bounds = [parts.format_figure(bound, objective) for bound in entry.interval or ()]
     return {
         "name": entry.name,
         "alternative": entry.alternative,
         "figure": entry.figure,
         "low": low if parts.is_drawable(low) else None,
         "high": high if parts.is_drawable(high) else None,
-        "interval": "none below three seeds" if low is None else f"{low:.4g} to {high:.4g}",
+        "interval": " to ".join(bounds) or "none below three seeds",
         "seeds": entry.estimate.seeds,
         "best": entry.number == best,
         "counted": entry.is_counted,
