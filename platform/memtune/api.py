@@ -134,7 +134,8 @@ def search_study(
     resolved = find_begun(resolved) if resume else resolved
 
     conclude = partial(_conclude, console.print)
-    hooks = StudyHooks((partial(LiveDisplay, console),), conclude, console.print)
+    watch = partial(LiveDisplay, console, start_seconds=time.monotonic())
+    hooks = StudyHooks((watch,), conclude, console.print)
 
     def run(resume: bool) -> "StudyResult":
         runs_trials = executor or RayExecutor(address, console.print)

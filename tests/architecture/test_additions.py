@@ -173,7 +173,7 @@ def toy(models: ModelNames, output: OutputOptions) -> None:
     from memtune.results.inspection.toy_names import list_toy_names
 
     found = list_toy_names(models)
-    output.show(found, lambda: [make_toy_table(found)], lambda: draw_toy(found))
+    output.show(found, make_toy_table, draw_toy)
 
 
 @app.command()
@@ -210,7 +210,7 @@ def open_toy_tracker(file: Path, phase: TrialPhase) -> Iterator[Watcher]:
         yield write
 ''',
     "platform/memtune/api.py": {
-        "LiveDisplay, console),)": 'LiveDisplay, console), partial(open_toy_tracker, settings.home / "toy"))',
+        "StudyHooks((watch,)": 'StudyHooks((watch, partial(open_toy_tracker, settings.home / "toy"))',
         "        from memtune.reports.live.live_display": (
             "        from memtune.reports.live.toy_tracker import open_toy_tracker\n"
             "        from memtune.reports.live.live_display"

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
@@ -18,6 +19,7 @@ from memtune.cli.terminal import (
     StudyName,
     TrustCode,
     corpus_option,
+    figure_option,
     out,
 )
 from memtune.reports.figure_files import save_figure
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
     from memtune.results.inspection.sentence_readings import TextChoice
     from memtune.results.loaded_models import TrainedModel
-    from memtune.values import Value
 
+T = TypeVar("T")
 app = typer.Typer(
     help="What trained models do with their memory: the figures of the papers, with tables and JSON.",
     no_args_is_help=True,
@@ -77,23 +79,31 @@ class OutputOptions:
     """What is printed and written."""
 
     figure: Annotated[
-        Path | None, typer.Option("--out", help="Write the figure to this file: .svg, .png or .pdf.")
+        Path | None, figure_option("--out", "Write the figure to this file: .svg, .png or .pdf.")
     ] = None
     json: AsJson = False
 
     def show(
         self,
-        found: "Value | list[Any]",
-        make_tables: "Callable[[], list[Table]]",
-        draw: "Callable[[], Figure]",
+        found: T,
+        make_tables: "Callable[[T], Table | list[Table]]",
+        draw: "Callable[[T], Figure]",
+        model: "TrainedModel | None" = None,
     ) -> None:
-        """Print the values as JSON or as tables, and write the figure where a file is named."""
+        """Print the values as JSON or as tables, and write the figure where a file is named.
+
+        Tables and figures have the text of the subwords of `model` in place of the tokens.
+        """
+        from memtune.reports.inspection.shown_words import show_words
+
+        shown = found if model is None else show_words(found, model)
         if self.figure is not None:
-            save_figure(draw(), self.figure)
+            save_figure(draw(shown), self.figure)
         if self.json:
             out.print_json(data=found)
             return
-        for table in make_tables():
+        tables = make_tables(shown)
+        for table in tables if isinstance(tables, list) else [tables]:
             out.print(table)
         if self.figure is not None:
             out.print_line(f"figure: {self.figure}")
@@ -109,7 +119,7 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
     from memtune.results.inspection.attention_weights import average_positions
 
     found = [average_positions(*text.open(name), layer) for name in models]
-    output.show(found, lambda: [make_positions_table(found)], lambda: draw_positions(found))
+    output.show(found, make_positions_table, draw_positions)
 
 
 @app.command()
@@ -126,14 +136,13 @@ def samples(
     Example: memtune inspect samples models:/ptb@champion --words 60 --out samples.png
     """
     from memtune.reports.inspection.attention_views import draw_samples, make_samples_table
-    from memtune.reports.inspection.shown_words import show_words
     from memtune.results.inspection.attention_weights import sample_attention
 
     inspected, choice = text.open(model)
     found = sample_attention(inspected, choice, words, seed, layer)
-    shown = show_words(found, inspected)
     title = f"{inspected.name}: attention before {len(found)} sampled words"
-    output.show(found, lambda: [make_samples_table(shown, title)], lambda: draw_samples(shown, title))
+    table, draw = partial(make_samples_table, title=title), partial(draw_samples, title=title)
+    output.show(found, table, draw, inspected)
 
 
 @app.command()
@@ -153,14 +162,13 @@ def examples(
     Example: memtune inspect examples models:/ptb@champion --count 5 --out examples.svg
     """
     from memtune.reports.inspection.attention_views import draw_examples, make_examples_table
-    from memtune.reports.inspection.shown_words import show_words
     from memtune.results.inspection.attention_weights import find_distant_examples
 
     inspected, choice = text.open(model)
     found = find_distant_examples(inspected, choice, count, min_distance, max_rank, layer)
-    shown = show_words(found, inspected)
     title = f"{inspected.name}: most attention to a word at least {min_distance} words before"
-    output.show(found, lambda: [make_examples_table(shown, title)], lambda: draw_examples(shown, title))
+    table, draw = partial(make_examples_table, title=title), partial(draw_examples, title=title)
+    output.show(found, table, draw, inspected)
 
 
 @app.command()
@@ -181,13 +189,11 @@ def pairs(
     Example: memtune inspect pairs models:/ptb@champion --split test --json
     """
     from memtune.reports.inspection.attention_views import draw_pair_counts, make_pair_tables
-    from memtune.reports.inspection.shown_words import show_words
     from memtune.results.inspection.word_pairs import count_attended_pairs
 
     inspected, choice = text.open(model)
     found = count_attended_pairs(inspected, choice, min_distance, window, layer)
-    shown = show_words(found, inspected)
-    output.show(found, lambda: make_pair_tables(shown, rows), lambda: draw_pair_counts(shown))
+    output.show(found, partial(make_pair_tables, rows=rows), draw_pair_counts, inspected)
 
 
 @app.command()
@@ -210,7 +216,7 @@ def relations(
     from memtune.results.inspection.word_pairs import average_dependencies
 
     found = average_dependencies(*text.open(model), max_steps, min_pairs, layer)
-    output.show(found, lambda: [make_dependencies_table(found, rows)], lambda: draw_dependencies(found, rows))
+    output.show(found, partial(make_dependencies_table, rows=rows), partial(draw_dependencies, rows=rows))
 
 
 @app.command()
@@ -231,17 +237,12 @@ def links(
     Example: memtune inspect links models:/ptb@champion --text "the company said it will" --out links.svg
     """
     from memtune.reports.inspection.attention_views import draw_link_arcs, draw_link_matrix, make_links_table
-    from memtune.reports.inspection.shown_words import show_words
     from memtune.results.inspection.word_pairs import find_links
 
     inspected, choice = text.open(model)
     found = find_links(inspected, choice, number)
-    shown = show_words(found, inspected)
-
-    def draw() -> "Figure":
-        return draw_link_matrix(shown) if style == "matrix" else draw_link_arcs(shown, min_weight)
-
-    output.show(found, lambda: [make_links_table(shown, min_weight)], draw)
+    draw = draw_link_matrix if style == "matrix" else partial(draw_link_arcs, min_weight=min_weight)
+    output.show(found, partial(make_links_table, min_weight=min_weight), draw, inspected)
 
 
 @app.command()
@@ -262,7 +263,7 @@ def influence(
     from memtune.results.inspection.word_influence import average_influence
 
     found = [average_influence(*text.open(name), words, seed) for name in models]
-    output.show(found, lambda: [make_influence_table(found)], lambda: draw_influence(found))
+    output.show(found, make_influence_table, draw_influence)
 
 
 @app.command()
@@ -283,7 +284,7 @@ def words(
 
     opened = [open_model(name, device=device, trust_code=trust_code) for name in models]
     found = compare_on_groups(opened, split)
-    output.show(found, lambda: [make_groups_table(found)], lambda: draw_groups(found))
+    output.show(found, make_groups_table, draw_groups)
 
 
 @app.command("stack-actions")
@@ -296,7 +297,7 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
     from memtune.results.inspection.stack_use import count_stack_actions
 
     found = count_stack_actions(*text.open(model))
-    output.show(found, lambda: [make_stack_actions_table(found)], lambda: draw_stack_statistics(found))
+    output.show(found, make_stack_actions_table, draw_stack_statistics)
 
 
 @app.command("stack-sentence")
@@ -307,14 +308,17 @@ def stack_sentence(
 
     Example: memtune inspect stack-sentence models:/ptb@champion --text "the loss of basic needs"
     """
-    from memtune.reports.inspection.shown_words import show_words
     from memtune.reports.inspection.stack_views import draw_sentence_stack, make_stack_steps_table
     from memtune.results.inspection.stack_use import describe_stack_use
 
     inspected, choice = text.open(model)
     found = describe_stack_use(inspected, choice, number)
-    shown = show_words(found, inspected)
-    output.show([found], lambda: [make_stack_steps_table(shown)], lambda: draw_sentence_stack(shown))
+    output.show(
+        [found],
+        lambda shown: make_stack_steps_table(shown[0]),
+        lambda shown: draw_sentence_stack(shown[0]),
+        inspected,
+    )
 
 
 @app.command()
@@ -337,9 +341,7 @@ def mistakes(
     if len(models) < 2:
         raise typer.BadParameter("needs two models or more", param_hint="MODELS")
     found = find_shared_mistakes(ask(models, questions, task, split, device=device, trust_code=trust_code))
-    output.show(
-        found, lambda: [make_mistakes_table(found), make_mcnemar_table(found)], lambda: draw_mistakes(found)
-    )
+    output.show(found, lambda own: [make_mistakes_table(own), make_mcnemar_table(own)], draw_mistakes)
 
 
 @app.command()
@@ -352,7 +354,7 @@ def accuracy(models: ModelNames, output: OutputOptions) -> None:
     from memtune.results.inspection.parameter_curves import read_accuracy_reports
 
     found = read_accuracy_reports(models)
-    output.show(found, lambda: [make_accuracies_table(found)], lambda: draw_accuracies(found))
+    output.show(found, make_accuracies_table, draw_accuracies)
 
 
 @app.command()
@@ -374,4 +376,4 @@ def parameter(
 
     found = collect_parameter_curves(study, name)
     draw = draw_parameter if style == "best" else draw_trajectories
-    output.show(found, lambda: [make_parameter_table(found)], lambda: draw(found))
+    output.show(found, make_parameter_table, draw)

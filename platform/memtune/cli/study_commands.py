@@ -8,7 +8,7 @@ import typer
 
 from memtune.cli.search_commands import StudyFile
 from memtune.cli.shell_completion import complete_packaged_study
-from memtune.cli.terminal import AsJson, StudyName, Yes, out
+from memtune.cli.terminal import AsJson, StudyName, Yes, figure_option, out
 from memtune.library import FileKind, copy_packaged, find_packaged, list_packaged, read_question
 from memtune.number_format import format_count
 
@@ -168,7 +168,9 @@ def cost(study: StudyName, json: AsJson = False) -> None:
 def scaling(
     study: StudyName,
     factor: Annotated[float, typer.Option(min=1, max=1000, help="Of the study's compute.")] = 10.0,
-    figure: Annotated[Path | None, typer.Option(help="Draw it into this file: .svg, .png or .pdf.")] = None,
+    figure: Annotated[
+        Path | None, figure_option("--figure", "Draw it into this file: .svg, .png or .pdf.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Which family wins at a larger budget: loss against size and data of a study over several sizes.

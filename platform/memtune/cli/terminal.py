@@ -14,6 +14,7 @@ import typer
 from rich.text import Text
 
 from memtune.cli.shell_completion import complete_corpus, complete_model, complete_study
+from memtune.reports.figure_files import check_suffix
 from memtune.reports.text_console import TextConsole, show_control_characters
 
 if TYPE_CHECKING:
@@ -31,6 +32,17 @@ CorpusStoreOption = Annotated[
 def corpus_option(help: str) -> Any:
     """An option that takes the name of a corpus, which a shell completes."""
     return typer.Option(help=help, autocompletion=complete_corpus)
+
+
+def figure_option(name: str, help: str) -> Any:
+    """An option that takes the file of a figure; another format is refused before anything is computed."""
+
+    def check(file: Path | None) -> Path | None:
+        if file is not None:
+            check_suffix(file)
+        return file
+
+    return typer.Option(name, help=help, callback=check)
 
 
 def reserve_output(context: typer.Context, is_json: bool) -> bool:

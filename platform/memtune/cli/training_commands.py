@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import typer
 
 from memtune.cli.shell_completion import complete_paper, complete_trial_file
-from memtune.cli.terminal import AsJson, Device, TrustCode, corpus_option, err, out, print_registration, warn
+from memtune.cli.terminal import (
+    AsJson,
+    Device,
+    TrustCode,
+    corpus_option,
+    err,
+    figure_option,
+    out,
+    print_registration,
+    warn,
+)
 from memtune.errors import ConfigurationError, CorpusError, MemtuneError
 from memtune.gc_pause import pause_gc
 from memtune.storage.local_files import write_whole
@@ -198,7 +208,7 @@ def probe(
     setting: Annotated[
         list[str] | None, typer.Option(help="Of the rows, such as rows=4096; may be repeated.")
     ] = None,
-    figure: Annotated[Path | None, typer.Option(help="Also draw it: .svg, .png or .pdf.")] = None,
+    figure: Annotated[Path | None, figure_option("--figure", "Also draw it: .svg, .png or .pdf.")] = None,
     threads: Threads = None,
     device: Device = "cpu",
     json: AsJson = False,
@@ -213,9 +223,7 @@ def probe(
     with pause_gc():
         from memtune.api import probe as take_fingerprint
         from memtune.reports.experiment_views import draw_fingerprint, make_fingerprint_table
-        from memtune.reports.figure_files import check_suffix, save_figure
-    if figure is not None:
-        check_suffix(figure)
+        from memtune.reports.figure_files import save_figure
     _set_threads(threads)
     terms = {
         "parameters": parameters,

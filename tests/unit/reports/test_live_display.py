@@ -1,6 +1,7 @@
 """The live display of a study: one line per event in a pipe, a table on a terminal."""
 
 import gc
+import time
 import weakref
 from dataclasses import replace
 from io import StringIO
@@ -164,6 +165,13 @@ def test_a_time_budget_limits_the_time_left() -> None:
     console.print(LiveDisplay(console, TrialPhase("How long?", 4, find_seconds_left=lambda: 65.0)))
     assert isinstance(console.file, StringIO)
     assert "about 1m 05s left of the budget" in console.file.getvalue()
+
+
+def test_the_time_of_a_round_of_repeats_counts_from_the_start_of_the_study() -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=100, height=24, color_system=None)
+    console.print(LiveDisplay(console, TrialPhase("Repeats", 4), start_seconds=time.monotonic() - 65))
+    assert isinstance(console.file, StringIO)
+    assert "1m 05s" in console.file.getvalue()
 
 
 def test_without_a_terminal_each_event_is_one_line(trial: DirectedTrial) -> None:

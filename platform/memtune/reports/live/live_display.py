@@ -104,7 +104,8 @@ class PaceMeter:
 class LiveDisplay(LiveView):
     """A display of trials: a context manager that is called with each trial that changed."""
 
-    def __init__(self, console: Console, phase: TrialPhase) -> None:
+    def __init__(self, console: Console, phase: TrialPhase, start_seconds: float | None = None) -> None:
+        """`start_seconds` is when the run of the study began, by `time.monotonic`; default: now."""
         super().__init__(console)
         self._phase = phase
         earlier = [outcome for outcome in phase.earlier if outcome.state.has_ended]
@@ -118,7 +119,7 @@ class LiveDisplay(LiveView):
         """The numbers of the trials that have ended in this run."""
         self._printed_states: dict[int, tuple[str, int]] = {}
         self._printed_remarks: dict[int, int] = {}
-        self._start_seconds = time.monotonic()
+        self._start_seconds = time.monotonic() if start_seconds is None else start_seconds
 
     def __call__(self, trial: DirectedTrial) -> None:
         """Show a trial's new state."""
