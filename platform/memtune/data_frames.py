@@ -42,7 +42,8 @@ def make_frame(records: Iterable[Mapping[str, Any]], columns: Sequence[str] | No
 def render_table(title: str, frame: Any) -> str:
     """The first rows of a data frame as HTML below a title; all texts are escaped."""
     hidden = len(frame) - MAX_ROWS
-    note = f"<p>{hidden:,} more rows: <code>to_frame()</code> has them.</p>" if hidden > 0 else ""
+    rows = "row" if hidden == 1 else "rows"
+    note = f"<p>{hidden:,} more {rows}: <code>to_frame()</code> has them.</p>" if hidden > 0 else ""
     table = frame.head(MAX_ROWS).to_html(
         index=False, escape=True, border=0, na_rep="", float_format=_format_number
     )

@@ -63,6 +63,8 @@ def compare(
     from memtune.results.comparison import compare_tokenisations
 
     if "," in corpus:
+        if study or top or csv or latex:
+            raise typer.BadParameter("several corpora go without --study, --top, --csv and --latex")
         several = compare_tokenisations(corpus.split(","), protocol)
         from memtune.reports.trial_tables import make_tokenisation_table
 

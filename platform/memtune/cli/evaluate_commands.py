@@ -109,7 +109,7 @@ def evaluate(
     cache = caches.resolve()
     if sentences is not None and (cache or corpus or words):
         raise typer.BadParameter("--sentences goes without --corpus, --words and a cache; leave them out")
-    if rare_words is not None and (cache or corpus or words or sentences):
+    if rare_words is not None and (cache or corpus or words or sentences or device != "cpu"):
         raise typer.BadParameter("--rare-words goes with --split and --trust-code; leave the others out")
     _require_model(model)
     if sentences is not None:

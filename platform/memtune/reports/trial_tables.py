@@ -66,7 +66,8 @@ def format_latex(table: Table) -> str:
     rows = zip(*(column.cells for column in table.columns), strict=True)
     cells = ([str(cell).replace("\n", "; ") for cell in row] for row in rows)
     frame = make_frame((dict(zip(names, row, strict=True)) for row in cells), names)
-    remarks = "".join(f"% {text}\n" for text in (table.title, table.caption) if text)
+    fitting = r"needs booktabs; as wide as a page in \resizebox{\textwidth}{!}{...} of graphicx"
+    remarks = "".join(f"% {text}\n" for text in (table.title, table.caption, fitting) if text)
     return f"{remarks}{frame.to_latex(index=False, escape=True, column_format=alignment)}"
 
 

@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from typer.testing import CliRunner
 
+from memtune.cli.command_line import app
 from memtune.settings import Settings
 from tests.unit.cli.invocation import read_error, read_output
 
@@ -11,6 +13,12 @@ from tests.unit.cli.invocation import read_error, read_output
 @pytest.mark.usefixtures("trained_home")
 def test_best_has_the_origin_of_the_champion() -> None:
     assert "from memtune train" in read_output("best")
+
+
+def test_corpora_of_one_text_are_compared_without_the_options_of_trials() -> None:
+    refused = CliRunner().invoke(app, ["compare", "--corpus", "tiny,tiny", "--csv"])
+    assert refused.exit_code == 2
+    assert "several corpora go without" in refused.output
 
 
 @pytest.mark.usefixtures("trained_home")

@@ -71,6 +71,7 @@ def test_sentences_end_with_their_total_and_its_perplexity(tmp_path: Path) -> No
         (["--cache-weight", "1"], "the cache: weight"),
         (["--tune-cache", "--cache-weight", "0.2"], "chooses flatness and weight; leave them out"),
         (["--rare-words", "5", "--corpus", "other"], "leave the others out"),
+        (["--rare-words", "5", "--device", "cuda"], "leave the others out"),
     ],
 )
 def test_wrong_and_conflicting_options_are_wrong_usage(options: list[str], message: str) -> None:

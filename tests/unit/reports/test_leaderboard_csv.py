@@ -55,7 +55,9 @@ def test_a_table_for_latex_escapes_what_means_something_there() -> None:
     table.add_column("trial")
     table.add_column("%", justify="right")
     table.add_row(r"a_b \ {c}", "7 & 8")
-    assert format_latex(table).splitlines() == [
+    about, *lines = format_latex(table).splitlines()
+    assert about.startswith("% needs booktabs;")
+    assert lines == [
         r"\begin{tabular}{lr}",
         r"\toprule",
         r"trial & \% \\",

@@ -24,7 +24,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from memtune.corpora.store.node_cache import resolve_cache_folder
-from memtune.number_format import format_amount
+from memtune.number_format import format_amount, format_count
 from memtune.objective import PredictionUnit
 from memtune.reports.experiment_views import format_accuracy
 from memtune.reports.marks import COLOURS, DARK_COLOURS, Mark, assign_marks
@@ -276,6 +276,7 @@ def _open_templates() -> jinja2.Environment:
     environment.filters["figure"] = lambda figure, objective: (
         "" if figure is None else f"{objective.scale * figure:,.3f}{objective.unit}"
     )
+    environment.filters["count_of"] = format_count
     environment.filters["count"] = lambda number: "" if number is None else f"{number:,.0f}"
     environment.filters["amount"] = lambda number: "" if number is None else format_amount(number, 3)
     environment.filters["probe"] = format_accuracy

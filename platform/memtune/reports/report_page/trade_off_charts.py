@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import altair as alt
 
+from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.figure_files import LOG_SCALE
 from memtune.reports.report_page import chart_parts as parts
@@ -203,7 +204,8 @@ def draw_trade_offs(
         shown = choose_ideal(ideal, near)
         chart = _TradeOffChart(trade_off, objective, scales, rows, seeds, shown, counted=counted)
         missing = len(near) - len(measured)
-        none = f" {missing} configurations without {trade_off.unit} are left out." if missing else ""
+        without = f"{format_count(missing, 'configuration')} without {trade_off.unit}"
+        none = f" Left out: {without}." if missing else ""
         drawn = chart.draw()
         yield replace(drawn, caption=f"{drawn.caption}{chart.describe_rest()}{none}")
 

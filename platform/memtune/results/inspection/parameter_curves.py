@@ -102,7 +102,13 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
     Raises StudyError for an unknown study and for a parameter that no trial has.
     """
     view = open_view(study, settings)
-    values = {trial.identity: dict(flatten(trial.config.model_dump(mode="json"))) for trial in view.trials}
+    values = {
+        trial.identity: {
+            name: str(value) if isinstance(value, list) else value
+            for name, value in flatten(trial.config.model_dump(mode="json"))
+        }
+        for trial in view.trials
+    }
     if not any(parameter in found for found in values.values()):
         known = {name for found in values.values() for name in found}
         raise StudyError(
@@ -123,7 +129,16 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
         for trial in view.trials
         if parameter in values[trial.identity]
     ]
-    trials.sort(key=lambda trial: (isinstance(trial.value, str), trial.value, trial.number, trial.seed))
+    trials.sort(
+        # Numbers, then texts, then the trials that leave it unset: these do not compare with each other.
+        key=lambda trial: (
+            trial.value is None,
+            isinstance(trial.value, str),
+            trial.value or 0,
+            trial.number,
+            trial.seed,
+        )
+    )
     return ParameterCurves(
         study=view.id,
         question=view.terms.question,

@@ -204,10 +204,12 @@ def explain_end(
     searched = [trial for trial in view.trials if not trial.is_repeat]
     found = next((trial for trial in searched if trial.number == number), None)
     if found is None or not found.state.has_ended_early:
+        refusals = {outcome.number: outcome.remark for outcome in view.stored.refused}
         state = found.state.value if found else "not a trial of the study"
-        if found is None and number <= max(trial.number for trial in view.trials):
-            reasons = [outcome.remark for outcome in view.stored.refused if outcome.number == number]
-            state = f"not started: {reasons[0] if reasons else 'the study has its configuration already'}"
+        if found is None and number < max((trial.number for trial in view.trials), default=0):
+            state = "not started: the study has its configuration already"
+        if number in refusals:
+            state = f"not started: {refusals[number]}"
         raise StudyError(
             f"trial {number} of {view.id} is {state}; --why explains stopped, paused and failed ones"
         )

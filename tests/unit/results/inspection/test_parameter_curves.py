@@ -139,6 +139,20 @@ def test_the_reports_of_a_trial_that_ended_early_end_with_the_trial(
     assert [point.tokens for point in found.reports] == [found.tokens] == [trainer.curve[0].tokens]
 
 
+def test_trials_that_leave_a_parameter_unset_come_last(tmp_path: Path, settings: Settings) -> None:
+    """The space of one family sets a patience, that of the other one has none."""
+    (tmp_path / "patient.toml").write_text(f"{GRID_SPACE}[training]\npatience = 2\n")
+    (tmp_path / "other.toml").write_text('[model]\nfamily = "lstm"\nwidth = 4\n')
+    path = tmp_path / "patience.toml"
+    path.write_text(GRID_STUDY.replace('"space.toml"', '"other.toml", "patient.toml"').replace("= 3", "= 4"))
+    resolved = resolve_study(path, load_study(path), settings)
+    director = Director(resolved.open_proposals(), MemoryRecords(), 4, None)
+    while trial := director.take_next_trial():
+        director.on_started(trial.proposal.number)
+    found = collect_parameter_curves(resolved.id, "training.patience", settings)
+    assert [trial.value for trial in found.trials] == [2, 2, 2, None]
+
+
 def test_an_unknown_parameter_is_named_with_a_suggestion(study: str, settings: Settings) -> None:
     with pytest.raises(StudyError, match=r'has a parameter "model.fi"; did you mean "model.phi"'):
         collect_parameter_curves(study, "model.fi", settings)

@@ -167,8 +167,10 @@ def test_the_reason_of_a_pause_is_shown_like_that_of_a_stop(study_file: Path, se
     study_file.write_text(f"{study_file.read_text()}\n{text}")
     resolved = resolve(study_file, settings)
     resolved.store_terms()
-    rule = resolved.make_early_stopping_rule()
-    director = Director(resolved.open_proposals(), MemoryRecords(), 1, rule)
+    rule, proposals = resolved.make_early_stopping_rule(), resolved.open_proposals()
+    with pytest.raises(StudyError, match=r"trial 0 of layers-.* is not a trial of the study"):
+        explain_end(resolved.id, 0, settings)
+    director = Director(proposals, MemoryRecords(), 1, rule)
     assert director.take_next_trial()
     director.on_started(0)
     report_curve(director, 0, [make_report(300, 2.0)])
