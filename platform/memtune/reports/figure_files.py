@@ -26,6 +26,8 @@ LOG_SCALE = ", log scale"
 """What the title of a logarithmic axis ends with."""
 TICKS_PER_DECADE = ((1.0,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(n / 2 for n in range(2, 20)))
 MIN_TICKS, MAX_TICKS = 3, 7
+STEPS, MAX_PARTS = (0.1, 0.2, 0.5, 1, 2, 5), 7
+"""Of a linear axis: factors of a power of ten, and the parts into which they divide it at most."""
 LEGEND_ROW_INCHES = 0.17
 WIDE_LABEL = 36
 """Characters of a label from which on a legend has one column."""
@@ -54,6 +56,13 @@ def choose_ticks(low: float, high: float) -> list[float]:
     return found
 
 
+def divide(low: float, high: float) -> list[float]:
+    """Three to six round numbers between two others."""
+    decade = 10.0 ** math.floor(math.log10(high - low))
+    step = next(step for factor in STEPS if (high - low) / (step := factor * decade) < MAX_PARTS)
+    return [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
 def set_logarithmic(axes: "Axes", **titles: str) -> None:
     """Make the axes `x` and `y` that have a title logarithmic over what is drawn, with labelled ticks."""
     # Imported here: matplotlib takes about 1 s, and tables do not need it.
@@ -63,6 +72,8 @@ def set_logarithmic(axes: "Axes", **titles: str) -> None:
         axes.set(**{f"{name}scale": "log", f"{name}label": f"{title}{LOG_SCALE}"})
         low, high = sorted({"x": axes.get_xlim, "y": axes.get_ylim}[name]())
         ticks = choose_ticks(low, high)
+        if len(ticks) < MIN_TICKS:  # over a small ratio, equal distances are almost equal ratios
+            ticks = divide(low, high)
         axis = {"x": axes.xaxis, "y": axes.yaxis}[name]
         axis.set_ticks(ticks, [format_short_count(tick) if tick >= 1e5 else f"{tick:,g}" for tick in ticks])
         axis.set_minor_formatter(NullFormatter())

@@ -189,6 +189,13 @@ def test_a_trajectory_joins_the_reports_of_a_trial() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["0.001", "0.0001"]
 
 
+def test_a_logarithmic_axis_of_a_small_ratio_has_labels_too() -> None:
+    (axes,) = list_axes(draw_trajectories(make_curves(make_parameter_trial(1e-3, 104))))
+    assert axes.get_ylabel().endswith(", log scale")
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["104", "105", "106", "107", "108", "109"]
+
+
 def test_accuracy_is_drawn_against_perplexity_for_reports_that_have_both() -> None:
     points = (make_point(1, 9, 100, 0.5), make_point(2, 8, 90), make_point(3, 7, 80, 0.6))
     found = TrialReports(model="m", family="f", protocol="sentence", points=points)

@@ -10,7 +10,7 @@ import altair as alt
 
 from memtune.number_format import choose_time_unit
 from memtune.objective import Objective
-from memtune.reports.figure_files import LOG_SCALE, choose_ticks
+from memtune.reports.figure_files import LOG_SCALE, choose_ticks, divide
 from memtune.reports.marks import COLOURS, assign_marks
 
 INK, MUTED, RULE, PAPER = "var(--ink)", "var(--muted)", "var(--rule)", "var(--paper)"
@@ -32,8 +32,6 @@ LOGARITHMIC_RATIO = 3.0
 """From this ratio of the largest to the smallest value on, an axis is logarithmic."""
 MARGIN = 0.04
 """Room at both ends of an axis, as a share of it."""
-STEPS, MAX_PARTS = (0.1, 0.2, 0.5, 1, 2, 5), 7
-"""Of a linear axis: factors of a power of ten, and the parts into which they divide it at most."""
 MAX_DRAWABLE = 1e12
 MAX_DRAWN_FACTOR = 4.0
 """An axis shows perplexities up to this multiple of the best: bad trials and first reports are beyond it."""
@@ -142,13 +140,6 @@ def choose_scale(
 def name_scale(scale: alt.Scale) -> str:
     """What the title of a logarithmic axis ends with; "" for a linear one."""
     return LOG_SCALE if scale["type"] == "log" else ""
-
-
-def divide(low: float, high: float) -> list[float]:
-    """Three to six round numbers between two others."""
-    decade = 10.0 ** math.floor(math.log10(high - low))
-    step = next(step for factor in STEPS if (high - low) / (step := factor * decade) < MAX_PARTS)
-    return [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def is_drawable(value: float | None) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import altair as alt
 
 from memtune.number_format import format_count
-from memtune.reports.figure_files import LOG_SCALE, choose_ticks
+from memtune.reports.figure_files import LOG_SCALE, choose_ticks, divide
 from memtune.reports.report_page import chart_parts as parts
 from memtune.reports.report_page.chart_parts import MarkScales, Row, StudyChart
 from memtune.results.study.study_detail import StudyDetail
@@ -132,7 +132,7 @@ def _place_numbers(
     places = {text: place(number) for text, number in numbers.items()}
     if len(numbers) <= MAX_LEVELS:
         return places, sorted((place, text) for text, place in places.items())
-    round_numbers = choose_ticks(low, high) if is_logarithmic else parts.divide(low, high)
+    round_numbers = choose_ticks(low, high) if is_logarithmic else divide(low, high)
     texts = (f"{each:,.0f}" if each >= 1000 else format_level(each) for each in round_numbers)
     return places, list(zip(map(place, round_numbers), texts, strict=True))
 
@@ -193,7 +193,7 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
         parts.plot_rows("importance")
         .mark_bar(height=7, yOffset=8, cornerRadiusEnd=2)
         .encode(
-            x=x.axis(format="%", values=parts.divide(0, min(1.0, domain[1]))),
+            x=x.axis(format="%", values=divide(0, min(1.0, domain[1]))),
             y=y,
             color=alt.condition("datum.claimed", alt.value("var(--mark-0)"), alt.value(parts.MUTED)),
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import altair as alt
 
 from memtune.objective import Objective
+from memtune.reports.figure_files import divide
 from memtune.reports.report_page import chart_parts as parts
 from memtune.reports.report_page.chart_parts import MarkScales, Row, StudyChart
 from memtune.results.study.alternative_comparison import AlternativeEffort
@@ -300,7 +301,7 @@ def draw_best_of(
     if most < 2:
         return None
     limit = parts.find_drawn_limit([row["figure"] for row in rows], objective)
-    whole = [tick for tick in parts.divide(0, most) if tick >= 1 and tick.is_integer()]
+    whole = [tick for tick in divide(0, most) if tick >= 1 and tick.is_integer()]
     scale = alt.Scale(domain=[0.9, most + 0.1], nice=False)
     x = alt.X("configurations:Q", scale=scale, title="configurations tried")
     x = x.axis(values=whole, format="d", grid=False)
