@@ -284,6 +284,21 @@ def test_the_first_error_of_an_upload_is_raised_where_its_deletion_fails_too(
         save(checkpoints, trainer, 1)
 
 
+def test_a_checkpoint_is_stored_although_an_obsolete_one_cannot_be_deleted(
+    checkpoints: Checkpoints,
+    trainer: GradientTrainer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(folder: Folder) -> None:
+        raise StorageError(f"cannot delete {folder}")
+
+    monkeypatch.setattr(Folder, "delete", refuse)
+    save(checkpoints, trainer, 3)
+    assert "an obsolete checkpoint remains: cannot delete" in caplog.text
+    assert list(checkpoints.read_curve()) == trainer.curve
+
+
 def test_a_restored_trainer_adds_to_the_usage_of_its_checkpoint(
     checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
