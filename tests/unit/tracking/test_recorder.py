@@ -101,6 +101,19 @@ def test_studies_that_first_record_a_dataset_at_once_all_record_it(tracking_uri,
     assert [read_steps(client, run) for run in find()] == [[100]] * len(studies)
 
 
+def test_a_run_without_the_tags_of_a_trial_is_none_of_the_study(record, client, tracking_uri, find):
+    """Whoever may write to the store may have made it, or deleted the tag."""
+    record(100)
+    (trial,) = find()
+    made = client.create_run(trial.info.experiment_id, tags={"memtune.study": "s1", "memtune.role": "trial"})
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_study("s1", "s1", {})
+        assert made.info.run_id not in recorder.list_recorded_trials()
+        recorder.reconcile({})
+        assert recorder.flush(60)
+    assert client.get_run(made.info.run_id).info.status == "RUNNING"
+
+
 def test_a_trial_has_its_tags(record, find):
     record(100)
     tags = find()[0].data.tags

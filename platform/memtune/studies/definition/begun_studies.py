@@ -30,13 +30,19 @@ def find_begun(study: ResolvedStudy) -> ResolvedStudy:
     for name in names:
         if name.rpartition("-")[0] != study.study.name:
             continue
-        stored = (folder / name).read_json(TERMS_FILE) or {}
+        stored = _read_terms(folder / name)
         defaults = {term: stored[term] for term in study.terms if term in stored}
         with suppress(ConfigurationError):  # terms that are not known any more
             found = replace(study, study=parse(Study, _fill_in(written, defaults), name))
             if found.id == name:
                 return found
     return study
+
+
+def _read_terms(folder: Folder) -> dict[str, Any]:
+    """The terms in a study's folder; none where the file is missing, or was not written by a driver."""
+    stored = folder.read_json(TERMS_FILE)
+    return stored if isinstance(stored, dict) else {}
 
 
 def _fill_in(written: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,7 +103,7 @@ def describe_changed_terms(
     """
     folder, name = Folder.open(studies_folder), study_id.rpartition("-")[0]
     others = [each for each in folder.list_names() if each != study_id and each.rpartition("-")[0] == name]
-    stored = {other: (folder / other).read_json(TERMS_FILE) or {} for other in others}
+    stored = {other: _read_terms(folder / other) for other in others}
     if not stored:
         return ""
     compared = [(_list_changes(before, terms, file), other) for other, before in stored.items()]

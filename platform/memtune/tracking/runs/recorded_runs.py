@@ -70,7 +70,7 @@ def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
     with open_store(tracking_uri) as client:
         found = _find_runs(client, text)
         if len(found) != 1:
-            several = ", ".join(sorted(run.data.tags[run_tags.STUDY] for run in found))
+            several = ", ".join(sorted(run.data.tags.get(run_tags.STUDY, "") for run in found))
             problem = (
                 f"several studies have it: {several}"
                 if found
@@ -223,7 +223,7 @@ def record_conclusion(
         runs = run_store.find_corpus_runs(client, corpus, {run_tags.STUDY: study})
         for run in runs:
             known = {**run.data.tags, run_tags.ALTERNATIVE: run_tags.read_alternative(run.data.tags)}
-            if known[run_tags.ROLE] == "study":
+            if known.get(run_tags.ROLE) == "study":
                 written = {**run_tags.name_tags(tags), run_tags.NOTE: description}
             else:
                 earlier = {name: value for name, value in NO_CONCLUSION.items() if known.get(name)}

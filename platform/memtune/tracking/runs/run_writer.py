@@ -113,7 +113,8 @@ class RunWriter:
         """The runs of a study's trials by the trial's identity."""
         found = defaultdict[str, list["Run"]](list)
         for run in self._search_runs({run_tags.STUDY: study, run_tags.ROLE: "trial"}):
-            found[run.data.tags[run_tags.TRIAL]].append(run)
+            if trial := run.data.tags.get(run_tags.TRIAL):  # others may write to the store too
+                found[trial].append(run)
         return found
 
     def reconcile_runs(self, key: RunKey, state_by_trial: Mapping[str, TrialState], time_ms: int) -> None:

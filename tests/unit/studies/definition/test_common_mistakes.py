@@ -10,7 +10,7 @@ from memtune.experiments.single_trial import load_trial
 from memtune.library import FileKind, find_file
 from memtune.search import StudyReader
 from memtune.settings import Settings
-from memtune.studies.definition.begun_studies import describe_changed_terms, find_begun
+from memtune.studies.definition.begun_studies import describe_changed_terms, describe_changes, find_begun
 from memtune.studies.definition.study_loader import load_study
 from memtune.studies.definition.study_terms import TERMS_FILE, read_stored_terms
 from memtune.toml_text import find_line
@@ -324,6 +324,18 @@ def test_a_study_resumes_under_the_defaults_of_its_time(study_file: Path, settin
     assert find_begun(written) is written
     now.store_terms()
     assert find_begun(now) is now
+
+
+@pytest.mark.parametrize("document", ["5", "[]", '"terms"'])
+def test_a_document_that_no_driver_wrote_is_no_study_of_this_name(
+    study_file: Path, settings: Settings, document: str
+) -> None:
+    resolved = resolve(study_file, settings)
+    other = Path(settings.studies_folder, "layers-00000000", TERMS_FILE)
+    other.parent.mkdir(parents=True)
+    other.write_text(document)
+    assert find_begun(resolved) is resolved
+    assert "changed since study layers-00000000" in describe_changes(resolved)
 
 
 def test_a_study_of_a_later_format_is_refused(study_file: Path, settings: Settings) -> None:
