@@ -128,17 +128,19 @@ def test_trials_that_ended_early_are_hollow_and_not_in_the_mean() -> None:
     assert early.get_offsets().tolist() == [[2, 300]]
     assert len(early.get_facecolors()) == 0
     (mean,) = axes.lines
-    assert (list(mean.get_xdata()), list(mean.get_ydata())) == ([1], [105])
+    assert list(mean.get_xdata()) == [1]
+    assert list(mean.get_ydata()) == [pytest.approx((100 * 110) ** 0.5)]
 
 
-def test_each_family_has_a_line_of_means_in_which_a_configuration_counts_once_over_its_seeds() -> None:
+def test_each_family_has_a_line_of_means_in_which_a_configuration_counts_once_over_its_repeats() -> None:
+    """Without the trial that they repeat, and as the mean of costs: as in the ranking."""
     first = make_parameter_trial(1, 100)
-    again = first.model_copy(update={"seed": 1, "best": 120})
+    again = first.model_copy(update={"seed": 1, "best": 120, "is_repeat": True})
     other = make_parameter_trial(1, 50).model_copy(update={"family": "rnn"})
     (axes,) = list_axes(draw_parameter(make_curves(first, again, make_parameter_trial(1, 200), other)))
     assert [(line.get_label(), list(line.get_ydata())) for line in axes.lines] == [
-        ("mean over configurations of lstm", [155]),
-        ("mean over configurations of rnn", [50]),
+        ("mean over configurations of lstm", [pytest.approx((120 * 200) ** 0.5)]),
+        ("mean over configurations of rnn", [pytest.approx(50)]),
     ]
 
 

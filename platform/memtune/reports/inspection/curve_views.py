@@ -5,15 +5,17 @@ Beneš et al. (2017), figures 3 to 5, and Mirowski and Vlachos (2015), figure 2.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from statistics import mean
+from statistics import geometric_mean, mean
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from memtune.objective import Objective
 from memtune.reports.figure_files import DARK, draw_legend, make_figure, set_logarithmic
 from memtune.reports.marks import assign_marks
 from memtune.reports.text_console import make_table
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial, TrialReports
+from memtune.results.study.ranking import DIGITS
 from memtune.spaces import Scalar
 from memtune.trial_state import TrialState
 
@@ -32,9 +34,13 @@ MAX_VALUE_TICKS = 8
 def draw_parameter(found: ParameterCurves) -> "Figure":
     """The best validation figure of each trial against the parameter, and the means of each family as a line.
 
-    A configuration counts once in a mean, with that of its seeds. Trials that did not run to the end are
-    hollow and not in the means; those that diverged without a validation have a cross above all.
+    A configuration counts once in a mean, with that of its repeats where it has some. Means are taken over
+    costs, as those of the ranking. Trials that did not run to the end are hollow and not in the means; those
+    that diverged without a validation have a cross above all.
     """
+    # Imported here, as below: matplotlib takes about 1 s, and tables do not need it.
+    from matplotlib.ticker import PercentFormatter
+
     figure = make_figure(6.5, 4)
     axes = figure.add_subplot()
     shown = [trial for trial in found.trials if trial.best is not None or trial.has_diverged]
@@ -58,7 +64,7 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
                     label=label,
                     zorder=3,
                 )
-        if means := _compute_means(own, places):
+        if means := _compute_means(own, places, found.objective):
             axes.plot(
                 *zip(*means, strict=True),
                 color=mark.colour,
@@ -72,6 +78,8 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     axes.set(xlabel=found.parameter, ylabel=f"best validation {found.objective.axis_title}")
     if axes.get_xscale() == "log":
         set_logarithmic(axes, x=found.parameter)
+    if not found.objective.is_ratio:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_title(found.study, fontsize=9)
     axes.grid(visible=True, alpha=0.3)
     draw_legend(figure)
@@ -79,18 +87,22 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
 
 
 def _compute_means(
-    trials: Sequence[ParameterTrial], places: Mapping[tuple[int, int], float]
+    trials: Sequence[ParameterTrial], places: Mapping[tuple[int, int], float], objective: Objective
 ) -> list[tuple[float, float]]:
-    """The mean over the configurations of complete trials at each place, each with the mean of its seeds."""
-    by_configuration = defaultdict[tuple[float, int], list[float]](list)
+    """The mean over the configurations of complete trials at each place, each with the mean of its repeats.
+
+    The trial that is repeated was selected by its luck, and counts where none of its repeats is complete.
+    """
+    average = geometric_mean if objective.is_ratio else mean  # that of perplexities has the mean cost
+    by_configuration = defaultdict[tuple[float, int], list[ParameterTrial]](list)
     for trial in trials:
         if trial.state is TrialState.COMPLETE:
-            place = places[trial.number, trial.seed]
-            by_configuration[place, trial.number].append(trial.best or 0.0)
+            by_configuration[places[trial.number, trial.seed], trial.number].append(trial)
     by_place = defaultdict[float, list[float]](list)
-    for (place, _), seeds in by_configuration.items():
-        by_place[place].append(mean(seeds))
-    return [(place, mean(figures)) for place, figures in sorted(by_place.items())]
+    for (place, _), own in by_configuration.items():
+        seeds = [trial for trial in own if trial.is_repeat] or own
+        by_place[place].append(average([trial.best or 0.0 for trial in seeds]))
+    return [(place, average(figures)) for place, figures in sorted(by_place.items())]
 
 
 def _place_values(axes: "Axes", trials: Sequence[ParameterTrial]) -> dict[tuple[int, int], float]:
@@ -156,7 +168,6 @@ def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":
 
     Training leads from right to left; the ring is the last report.
     """
-    # Imported here: matplotlib takes about 1 s, and tables do not need it.
     from matplotlib.ticker import PercentFormatter
 
     figure, lines = make_figure(7, 4.6), list[Line]()
@@ -181,7 +192,8 @@ def make_parameter_table(found: ParameterCurves) -> Table:
     table = make_table(found.question or found.study, (found.parameter, "family", "trial", "state", *numbers))
     for trial in found.trials:
         last = trial.reports[-1].train_perplexity if trial.reports else None
-        figures = ("" if figure is None else f"{figure:.4g}" for figure in (trial.best, last))
+        best = "" if trial.best is None else found.objective.format_figure(trial.best, DIGITS)
+        figures = best, "" if last is None else f"{last:.4g}"
         texts = _format_value(trial.value), trial.family, str(trial.number), trial.state.label
         table.add_row(*texts, str(trial.seed), f"{trial.tokens:,}", *figures)
     return table

@@ -75,6 +75,7 @@ class ParameterTrial(Value):
     number: int
     """A repeat under another seed has that of the trial that it repeats."""
     seed: int
+    is_repeat: bool = False
     state: TrialState
     tokens: int
     """At its last report."""
@@ -120,6 +121,7 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
             family=trial.family,
             number=trial.number,
             seed=trial.seed,
+            is_repeat=trial.is_repeat,
             state=trial.state,
             tokens=trial.tokens,
             best=trial.figure,
