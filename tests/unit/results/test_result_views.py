@@ -227,3 +227,11 @@ def test_a_study_without_a_validation_has_a_table(results: dict[str, Any]) -> No
     empty = detail.model_copy(update={"summary": summary, "verdict": None, "alternatives": (), "trials": ()})
     assert empty._repr_html_().startswith("<p>no trial has a result yet</p>")
     assert "no trial has a result yet" in repr(empty)
+
+
+def test_a_study_whose_leader_is_open_prints_no_best(results: dict[str, Any]) -> None:
+    detail: StudyDetail = results["show_study"]
+    open_one = detail.summary.model_copy(update={"is_undecided": True})
+    for shown in (open_one, detail.model_copy(update={"summary": open_one})):
+        assert ", undecided: " in repr(shown)
+    assert list(open_one.to_frame().is_undecided) == [True]

@@ -57,7 +57,8 @@ class StudySummary(Value):
     def __repr__(self) -> str:
         count = format_count(sum(self.trials.values()), "trial")
         figure = self.objective.format_figure(self.best.figure, DIGITS) if self.best else ""
-        best = f", best {self.best.name} {self.objective} {figure}" if self.best else ""
+        title = "undecided:" if self.is_undecided else "best"
+        best = f", {title} {self.best.name} {self.objective} {figure}" if self.best else ""
         return f"StudySummary({self.id}: {count}{best})"
 
     __str__ = __repr__
@@ -84,6 +85,7 @@ def _describe_summary(study: StudySummary) -> dict[str, Any]:
         "question": study.question,
         "trials": sum(study.trials.values()),
         "best": best and best.name,
+        "is_undecided": study.is_undecided,
         "objective": study.objective,
         "figure": best and best.figure,
         "low": low,

@@ -129,7 +129,8 @@ class StudyDetail(Value):
         if self.best is None:
             return self.explain_lack()
         objective = self.summary.objective
-        return f"best {self.best.name}, validation {objective} {self.best.estimate.format(objective, 3)}"
+        title = "undecided:" if self.summary.is_undecided else "best"
+        return f"{title} {self.best.name}, validation {objective} {self.best.estimate.format(objective, 3)}"
 
     def _repr_html_(self) -> str:
         summary, objective = self.summary, self.summary.objective
