@@ -119,10 +119,11 @@ def test_dropout_between_layers_has_nothing_to_drop_in_one_layer():
     "family", [name for name in MODELS if "dropout_placement" in MODELS[name].model_fields]
 )
 def test_a_dropout_is_called_unused_where_training_drops_nothing(family: str):
+    config_type: Any = MODELS[family]
     for placement in ("between", "after"):
         for layers in (1, 2):
-            config = MODELS[family](width=8, layers=layers, dropout=0.5, dropout_placement=placement)
-            model = build_model(config, WORDS, seed=1).train()
+            config = config_type(width=8, layers=layers, dropout=0.5, dropout_placement=placement)
+            model: Any = build_model(config, WORDS, seed=1).train()
             drops_nothing = torch.equal(logits(model, draw_text(20))[0], logits(model, draw_text(20))[0])
             assert (explain_unused_dropout(config) is not None) == drops_nothing, (placement, layers)
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.path import Path as MatplotlibPath
 
-from memtune.reports.marks import COLOURS, DARK_COLOURS, SHAPES, assign_marks
+from memtune.reports.marks import DARK_COLOURS, SHAPES, assign_marks
+from memtune.tracking.runs.run_tags import COLOURS
 
 MIN_DIFFERENCE = 0.15
 """Share of the joint area of two shapes that only one of them covers: disc and square have 0.16."""

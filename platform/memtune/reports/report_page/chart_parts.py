@@ -11,7 +11,8 @@ import altair as alt
 from memtune.number_format import choose_time_unit
 from memtune.objective import Objective
 from memtune.reports.figure_files import LOG_SCALE, choose_ticks, divide
-from memtune.reports.marks import COLOURS, assign_marks
+from memtune.reports.marks import assign_marks
+from memtune.tracking.runs.run_tags import COLOURS
 
 INK, MUTED, RULE, PAPER = "var(--ink)", "var(--muted)", "var(--rule)", "var(--paper)"
 """Colours of the page as CSS variables, so that charts follow its theme without being drawn again."""

@@ -27,7 +27,7 @@ from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.number_format import format_amount, format_count
 from memtune.objective import PredictionUnit
 from memtune.reports.experiment_views import format_accuracy
-from memtune.reports.marks import COLOURS, DARK_COLOURS, Mark, assign_marks
+from memtune.reports.marks import DARK_COLOURS, Mark, assign_marks
 from memtune.reports.report_page.chart_parts import MarkScales, StudyChart, make_config
 from memtune.reports.report_page.parameter_charts import (
     draw_importance,
@@ -46,6 +46,7 @@ from memtune.reports.text_console import make_json_data
 from memtune.results.study.study_leaderboard import StudyLeaderboard
 from memtune.results.study.study_report import CorpusReport, ShellCommand, StudyReport
 from memtune.storage.digests import hash_bytes
+from memtune.tracking.runs.run_tags import COLOURS
 from memtune.values import digest
 
 FOLDER = Path(__file__).parent
