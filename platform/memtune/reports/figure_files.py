@@ -75,7 +75,10 @@ def set_logarithmic(axes: "Axes", **titles: str) -> None:
         if len(ticks) < MIN_TICKS:  # over a small ratio, equal distances are almost equal ratios
             ticks = divide(low, high)
         axis = {"x": axes.xaxis, "y": axes.yaxis}[name]
-        axis.set_ticks(ticks, [format_short_count(tick) if tick >= 1e5 else f"{tick:,g}" for tick in ticks])
+        labels = [format_short_count(tick) if tick >= 1e5 else f"{tick:,g}" for tick in ticks]
+        if len({*labels}) < len(labels):  # three digits do not tell them apart
+            labels = [f"{tick:,.10g}" for tick in ticks]
+        axis.set_ticks(ticks, labels)
         axis.set_minor_formatter(NullFormatter())
 
 

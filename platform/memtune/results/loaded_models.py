@@ -122,7 +122,8 @@ def _build_model(
     )
     place = f"{name}: the configuration on its card"
     config: TrialConfig = parse(TrialConfig, package.card.result.configuration, place)
-    if config.model != model.config:
+    stated = config.model.model_dump(mode="json")
+    if any(stated.get(name, value) != value for name, value in model.config.model_dump(mode="json").items()):
         raise TrackingError(f"{place} is not that of its weights, so it was altered; export the model again")
     return model, config
 

@@ -230,15 +230,15 @@ class _StudyRun(AbstractContextManager["_StudyRun"]):
         self._records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
         disconnecting.result()
         if self._fault and not self._has_same_corpus():
-            raise StudyError(f"study {name} ends: {self._fault}")
+            raise StudyError(f"study {name} ends, its corpus was replaced meanwhile: {self._fault}")
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
 
     def _has_same_corpus(self) -> bool:
         """Whether the corpus of this name is still the study's: on another one, a resume finds no study."""
         corpus, store = self._resolved.corpus, self._resolved.settings.corpus_store
-        with suppress(CorpusError):
+        with suppress(CorpusError, StorageError, OSError):
             return open_corpus(corpus.name, store).digest == corpus.digest
-        return True  # it is missing, and may be restored
+        return True  # it is missing or cannot be read, and may be restored
 
     def _conclude(self, recorder: Recorder) -> Conclusion | None:
         try:

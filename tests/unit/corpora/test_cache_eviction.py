@@ -4,10 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -89,22 +87,18 @@ def assert_opens(name: str, place: str | Path | CorpusStore, cache: Path) -> Non
 
 
 def test_sizes_are_read_while_another_process_downloads_a_corpus(cache, cached, monkeypatch):
-    """A file that is renamed between two looks at it ended one of 2,000 evictions."""
+    """It renames a file between the moments at which it is listed and measured."""
     monkeypatch.setenv("MEMTUNE_CACHE_BYTES", str(9 * SIZE))
-    renamed, is_over = cached["new"] / "data" / "shard", Event()
+    renamed, read_state = cached["new"] / "data" / "shard", Path.stat
 
-    def download() -> None:
-        while not is_over.is_set():
-            renamed.with_suffix(".partial").write_bytes(bytes(SIZE))
-            renamed.with_suffix(".partial").replace(renamed)
+    def rename_and_read(path: Path, **options: bool) -> os.stat_result:
+        if path == renamed and os.path.exists(path):
+            os.rename(path, f"{path}.whole")
+        return read_state(path, **options)
 
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(download)
-        for _ in range(200):
-            evict(cache, cache / "corpora" / "another", 1)
-        is_over.set()
-        other.result()
-    assert all(folder.exists() for folder in cached.values())
+    monkeypatch.setattr(Path, "stat", rename_and_read)
+    evict(cache, cache / "corpora" / "another", 1)
+    assert Path(f"{renamed}.whole").exists()
 
 
 def test_an_evicted_corpus_is_downloaded_again(import_texts, remote_store, cache, monkeypatch):

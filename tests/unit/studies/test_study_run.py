@@ -390,7 +390,7 @@ def test_a_study_whose_corpus_was_replaced_meanwhile_is_to_be_started_again_and_
         splits = dict.fromkeys(("train", "valid", "test"), [["another", "text"]] * 20)
         import_corpus("tiny", splits, settings.corpus_store, replace=True)
 
-    with pytest.raises(StudyError, match=r"study layers-\S+ ends: on \S+: corpus .*; start a new study"):
+    with pytest.raises(StudyError, match=r"ends, its corpus was replaced .*; start a new study"):
         run(study_file, settings, {"budget.trials": 1}, InterveningExecutor(before=replace_corpus))
 
 

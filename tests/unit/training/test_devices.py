@@ -28,6 +28,12 @@ def test_a_gpu_computes_float32_without_tensorfloat32(monkeypatch: pytest.Monkey
     assert {backend.fp32_precision for backend in BACKENDS} == {"ieee"}
 
 
+@pytest.mark.parametrize("name", ["mps", "meta", "cuda:01", "cuda:99999999999", "cuda:\u0663", "cuda:-1"])
+def test_a_name_that_is_no_device_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match='device must be "cpu", "cuda" or one GPU'):
+        open_device(name)
+
+
 def test_a_gpu_that_the_machine_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -25,8 +25,9 @@ StackDropoutPlacement = Literal["between", "after", "around"]
 def explain_unused_dropout(model: object) -> str | None:
     """Why the dropout of a family's configuration drops nothing; None where it drops something or is 0."""
     dropout = getattr(model, "dropout", 0.0)
-    layers = max(getattr(model, "layers", 0), getattr(model, "layers_above", 0))
-    if not dropout or layers != 1 or getattr(model, "dropout_placement", None) != "between":
+    layers = (getattr(model, "layers", 0), getattr(model, "layers_above", 0))
+    is_between = getattr(model, "dropout_placement", None) == "between"
+    if not (dropout and is_between and layers in ((1, 0), (1, 1))):
         return None
     return (
         f"dropout = {dropout:g} has no effect, because one layer has nothing between layers; add "

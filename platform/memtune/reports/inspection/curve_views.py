@@ -96,7 +96,7 @@ def _compute_means(
     average = geometric_mean if objective.is_ratio else mean  # that of perplexities has the mean cost
     by_configuration = defaultdict[tuple[float, int], list[ParameterTrial]](list)
     for trial in trials:
-        if trial.state is TrialState.COMPLETE:
+        if trial.state is TrialState.COMPLETE and trial.best is not None:
             by_configuration[places[trial.number, trial.seed], trial.number].append(trial)
     by_place = defaultdict[float, list[float]](list)
     for (place, _), own in by_configuration.items():

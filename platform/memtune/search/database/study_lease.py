@@ -2,11 +2,11 @@
 
 The lease needs no locks of the storage. Drivers queue in a separate Optuna study, one trial per driver. The
 storage numbers trials uniquely and refuses writes to ended trials. So the holder is the first driver whose
-trial has not ended, and a holder that another driver expired learns of it at its next heartbeat.
+trial has not ended, and a holder that another driver expired learns of it at its next look at the queue.
 
-A heartbeat increments a counter, while another driver waits to see it: a journal keeps each one permanently.
-Clocks of machines differ, so a waiting driver watches the counter by its own clock. It does not wait for a
-process of its own machine that has exited.
+A heartbeat increments a counter, often while another driver waits to see it, else rarely: a journal keeps
+each one permanently. Clocks of machines differ, so a waiting driver watches the counter by its own clock. It
+does not wait for a process of its own machine that has exited.
 """
 
 import logging
@@ -32,7 +32,9 @@ from memtune.storage.uris import JOURNAL_PREFIX
 from memtune.values import Value
 
 HEARTBEAT_SECONDS = 4.0
-"""Seconds between two looks of a driver at its queue."""
+"""Seconds between two looks at the queue of a driver that has the lease."""
+IDLE_HEARTBEAT_SECONDS = 60.0
+"""Seconds between two heartbeats that no other driver waits for."""
 LEASE_TIMEOUT_SECONDS = 20.0
 """Seconds without a heartbeat after which a holder expires that may still be alive."""
 POLL_SECONDS = 0.1
@@ -136,7 +138,7 @@ class Lease:
             own = Holder.from_current_process().model_dump()
             self._storage.set_trial_user_attr(self._trial_id, HOLDER_KEY, own)
             self._number = self._storage.get_trial(self._trial_id).number
-            self._last_renewal = read_clock_seconds()
+            self._last_renewal = self._last_heartbeat = read_clock_seconds()
             try:
                 self._wait_for_turn()
             except BaseException:
@@ -241,18 +243,23 @@ class Lease:
                 self._renew()
 
     def _renew(self) -> None:
-        """Note whether another driver has ended the own trial; send a heartbeat where another one waits."""
+        """Note whether another driver has ended the own trial; send a heartbeat where another one waits.
+
+        Without one a heartbeat is rare: its write fails where the file of the lease was replaced.
+        """
         with self._heartbeat_lock:
-            now, numbers = read_clock_seconds(), [trial.number for trial in self._list_queue()]
-            if self._number not in numbers:
+            now, queue = read_clock_seconds(), self._list_queue()
+            if self._number not in (trial.number for trial in queue):
                 self._lost.set()
                 return
-            if max(numbers) > self._number:
+            later = [trial.user_attrs.get(HOLDER_KEY) for trial in queue if trial.number > self._number]
+            is_watched = any(own is None or not Holder.model_validate(own).has_exited() for own in later)
+            if is_watched or now - self._last_heartbeat > IDLE_HEARTBEAT_SECONDS:
                 count = self._heartbeat_count + 1
                 try:
                     self._storage.set_trial_user_attr(self._trial_id, HEARTBEAT_COUNT_KEY, count)
                 except UpdateFinishedTrialError:
                     self._lost.set()
                     return
-                self._heartbeat_count = count
+                self._heartbeat_count, self._last_heartbeat = count, now
             self._last_renewal = now

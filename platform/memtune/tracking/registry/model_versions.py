@@ -236,7 +236,10 @@ def create_version(client: "MlflowClient", candidate: RegisteredVersion, source:
                 named = json.dumps([{"name": candidate.corpus, "version": created.version}])
                 client.set_logged_model_tags(candidate.model_id, {MODEL_VERSIONS_TAG: named})
             return candidate.model_copy(update={"version": int(created.version)})
-        client.delete_model_version(candidate.corpus, created.version)
+        try:
+            client.delete_model_version(candidate.corpus, created.version)
+        except MlflowException as error:
+            logger.warning("two equal versions of %s remain: %s", candidate.corpus, error)
     together = " ".join(sorted({*known.offered_as.split(), *candidate.offered_as.split()}))
     if together != known.offered_as:
         client.set_model_version_tag(known.corpus, str(known.version), "offered_as", together)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from threading import Barrier
 
@@ -17,7 +18,7 @@ from optuna.trial import TrialState
 import memtune
 from memtune.errors import StudyError
 from memtune.search import Lease
-from memtune.search.database.study_lease import Holder
+from memtune.search.database.study_lease import HOLDER_KEY, IDLE_HEARTBEAT_SECONDS, Holder
 from tests.cluster.poll import is_stopped, poll_until
 
 HEARTBEAT = 0.1
@@ -145,13 +146,47 @@ def test_a_driver_with_patience_waits_for_one_that_is_alive(url: str) -> None:
         called.result()
 
 
-def test_a_lease_for_which_nobody_waits_is_renewed_without_a_write(tmp_path: Path) -> None:
+def test_a_lease_for_which_nobody_waits_is_renewed_with_few_writes(tmp_path: Path) -> None:
     """A journal keeps each heartbeat: those of a day would take 3 MB."""
+    file = tmp_path / "study.log.drivers"
     with Lease(f"journal://{tmp_path}/study.log", "s", heartbeat_seconds=600.0) as held:
-        before = (tmp_path / "study.log.drivers").read_bytes()
+        sizes = [file.stat().st_size]
+        for idle_seconds in (0.0, 0.0, IDLE_HEARTBEAT_SECONDS, 0.0):
+            held._last_renewal -= 1000.0
+            held._last_heartbeat -= idle_seconds
+            held.check()
+            sizes.append(file.stat().st_size)
+    assert [after > before for before, after in pairwise(sizes)] == [False, False, True, False]
+
+
+def test_a_driver_that_was_killed_while_it_waited_is_not_shown_heartbeats(tmp_path: Path) -> None:
+    url = f"journal://{tmp_path}/study.log"
+    with Lease(url, "s", heartbeat_seconds=600.0) as held:
+        wait = f"from memtune.search import Lease; Lease({url!r}, 's', patience_seconds=600.0).__enter__()"
+        with subprocess.Popen([sys.executable, "-c", wait]) as waiting:
+            poll_until(lambda: len(held._list_queue()) > 1, "a driver that waits")
+            poll_until(lambda: HOLDER_KEY in held._list_queue()[-1].user_attrs, "its name")
+            waiting.kill()
         held._last_renewal -= 1000.0
         held.check()
-        assert (tmp_path / "study.log.drivers").read_bytes() == before
+        assert held._heartbeat_count == 0
+
+
+def test_a_driver_whose_lease_was_replaced_by_that_of_another_ends(tmp_path: Path) -> None:
+    url = f"journal://{tmp_path}/study.log"
+
+    def lose_lease() -> None:
+        with Lease(url, "s", heartbeat_seconds=600.0) as held:
+            for _ in range(2):
+                held._last_renewal -= 1000.0
+                held._last_heartbeat -= IDLE_HEARTBEAT_SECONDS
+                held.check()
+                (tmp_path / "study.log.drivers").rename(tmp_path / "away")
+                with Lease(url, "s", heartbeat_seconds=600.0):
+                    pass
+
+    with pytest.raises(StudyError, match=r"study\.log\.drivers"):
+        lose_lease()
 
 
 def test_the_lease_of_a_killed_process_of_this_machine_is_free_at_once(url: str, hold: Hold) -> None:
