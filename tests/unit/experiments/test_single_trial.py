@@ -214,6 +214,7 @@ def test_an_error_in_a_trial_file_names_the_file(
 def test_a_pipe_learns_the_time_left_before_the_first_report_of_a_long_training(
     file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("memtune.training.training_loop.PROGRESS_SECONDS", 0.0)
     for seconds, lines in ((0.0, 1), (600.0, 0)):
         monkeypatch.setattr("memtune.api.FIRST_LINE_SECONDS", seconds)
         printed = StringIO()
