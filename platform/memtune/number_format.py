@@ -1,4 +1,4 @@
-"""Counts as text, in one format for all messages."""
+"""Counts and other numbers as text, in one format for all messages."""
 
 SHORT_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 TIME_UNITS = (("hours", 1), ("minutes", 60), ("seconds", 3600))
@@ -12,6 +12,15 @@ def format_count(number: int, noun: str) -> str:
     ('1 trial', '2,000 trials')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_p(p: float) -> str:
+    """What follows the letter of a p-value.
+
+    >>> format_p(0.03), format_p(1e-5)
+    ('= 0.030', '< 0.001')
+    """
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
 def format_short_count(number: float) -> str:

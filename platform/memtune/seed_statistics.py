@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import Field
 from scipy.special import stdtr, stdtrit
 
-from memtune.number_format import format_count
+from memtune.number_format import format_count, format_p
 from memtune.objective import Objective
 from memtune.values import Value
 
@@ -167,7 +167,7 @@ class PairedTest(Value):
         >>> test.describe(Objective.PERPLEXITY)
         'perplexity 6.2 % lower (95 % interval 3.1 % to 9.0 %), p = 0.004, Welch's t-test over 5 seeds'
         """
-        p = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
+        p = f"p {format_p(self.p)}"
         at_once = f", all {self.intervals} pairs at once" if self.intervals > 1 else ""
         others = f" and the deviations of {format_count(self.others, 'other')}" if self.others else ""
         correction = f", corrected for {self.correction}" if self.correction else ""

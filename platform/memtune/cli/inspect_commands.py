@@ -94,9 +94,11 @@ class OutputOptions:
 
         Tables and figures have the text of the subwords of `model` in place of the tokens.
         """
-        from memtune.reports.inspection.shown_words import show_words
+        shown = found
+        if model is not None:
+            from memtune.reports.inspection.shown_words import show_words
 
-        shown = found if model is None else show_words(found, model)
+            shown = show_words(found, model)
         if self.figure is not None:
             save_figure(draw(shown), self.figure)
         if self.json:

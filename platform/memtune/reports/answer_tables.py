@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from memtune.number_format import format_count
+from memtune.number_format import format_count, format_p
 from memtune.reports.figure_files import DARK, LIGHT, make_figure
 from memtune.reports.text_console import make_table
 from memtune.results.question_answers import ModelAnswers, SharedMistakes
@@ -101,7 +101,7 @@ def make_mcnemar_table(found: SharedMistakes) -> Table:
     table = make_table(MCNEMAR_TITLE, columns)
     for test in found.tests:
         counts = (f"{count:,}" for count in (test.first_only, test.second_only, test.ties))
-        table.add_row(test.first, test.second, *counts, _format_p(test.p).removeprefix("= "))
+        table.add_row(test.first, test.second, *counts, format_p(test.p).removeprefix("= "))
     return table
 
 
@@ -115,7 +115,7 @@ def draw_mistakes(found: SharedMistakes) -> "Figure":
     figure = make_figure(max(5.5, 0.62 * len(regions) + 3.4), height)
     title = f"{_name_questions(found)}, {found.correct_for_all:,.0f} answered correctly by all"
     figure.suptitle(title, fontsize=9)
-    tests = (f"{test.first} and {test.second}: p {_format_p(test.p)}" for test in found.tests)
+    tests = (f"{test.first} and {test.second}: p {format_p(test.p)}" for test in found.tests)
     figure.supxlabel("\n".join([MCNEMAR_TITLE, *tests]), fontsize=8)
     bars, sets = figure.subplots(2, 1, sharex=True, height_ratios=[3, 0.4 + 0.36 * len(names)])
     heights = [region.mistakes for region in regions]
@@ -135,10 +135,6 @@ def draw_mistakes(found: SharedMistakes) -> "Figure":
 
 def _name_questions(found: SharedMistakes) -> str:
     return f"{format_count(found.questions, 'question')} of {found.corpus}, {found.split}"
-
-
-def _format_p(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
 def _format_mistakes(count: float) -> str:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,6 @@ class StudyRecords:
         study = resolved.study
         objective = resolved.task.objective
         self._tags = {"space": " ".join(study.spaces), "name": study.name}
-        self._colours = dict(zip(sorted(resolved.alternatives), cycle(COLOURS), strict=False))
         self._progress = StudyProgress(objective, study.prices)
         tags = {**self._tags, "question": study.question, "objective": objective}
         recorder.start_study(
@@ -54,6 +54,11 @@ class StudyRecords:
             make_corpus_input(resolved.corpus, resolved.settings),
             describe_open_study(resolved),
         )
+
+    @cached_property
+    def _colours(self) -> dict[str, str]:
+        """By alternative, as far as the spaces list them; only trials that start need it."""
+        return dict(zip(sorted(self._resolved.alternatives), cycle(COLOURS), strict=False))
 
     def resume(self, outcomes: Sequence[StoredTrial]) -> None:
         """Make the tracking store agree with the study database after a driver that was killed.

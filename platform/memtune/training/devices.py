@@ -19,6 +19,7 @@ def open_device(name: str) -> torch.device:
 
     Raises ConfigurationError for an unknown or missing device.
     """
+    # Two digits: torch takes an index beyond 127 for that of another GPU.
     if not re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]?))?", name):
         raise ConfigurationError(
             f'device must be "cpu", "cuda" or one GPU of several such as "cuda:1", got "{name}"'

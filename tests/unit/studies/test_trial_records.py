@@ -42,6 +42,13 @@ def resolved(study_file: Path, settings: Settings) -> ResolvedStudy:
 
 
 @pytest.fixture
+def comparing(study_file: Path, settings: Settings) -> ResolvedStudy:
+    """The study, with numbers of layers as its alternatives."""
+    study_file.write_text(f'compare = "model.layers"\n{study_file.read_text()}')
+    return resolve(study_file, settings)
+
+
+@pytest.fixture
 def open_proposals(resolved: ResolvedStudy) -> Callable[[], Proposals]:
     """Opens the study's proposals, as each new driver does."""
     return lambda: resolved.open_proposals(lambda: None)
@@ -418,10 +425,8 @@ def test_the_run_of_a_repeat_is_numbered_as_the_trial_and_its_seed(
 
 
 def test_the_run_of_a_trial_is_named_after_what_its_study_compares(
-    study_file: Path, settings: Settings, client: MlflowClient
+    comparing: ResolvedStudy, client: MlflowClient
 ) -> None:
-    study_file.write_text(f'compare = "model.layers"\n{study_file.read_text()}')
-    comparing = resolve(study_file, settings)
     opened = comparing.open_proposals()
     with open_records(comparing) as (_, records):
         start(Director(opened, records, max_trials=1))
@@ -431,10 +436,8 @@ def test_the_run_of_a_trial_is_named_after_what_its_study_compares(
 
 
 def test_the_runs_of_one_alternative_have_one_colour_in_mlflow_and_those_of_another_a_different_one(
-    study_file: Path, settings: Settings, client: MlflowClient
+    comparing: ResolvedStudy, client: MlflowClient
 ) -> None:
-    study_file.write_text(f'compare = "model.layers"\n{study_file.read_text()}')
-    comparing = resolve(study_file, settings)
     opened = comparing.open_proposals()
     with open_records(comparing) as (_, records):
         director = Director(opened, records, max_trials=4)

@@ -31,6 +31,8 @@ MARK_SIZE, SEED_SIZE, HOLLOW_SIZE, RING_SIZE = 90, 26, 60, 260
 """Areas of marks in square pixels."""
 LOGARITHMIC_RATIO = 3.0
 """From this ratio of the largest to the smallest value on, an axis is logarithmic."""
+HOURS = "hours"
+"""In the title of an axis: the unit of its amounts."""
 MARGIN = 0.04
 """Room at both ends of an axis, as a share of it."""
 MAX_DRAWABLE = 1e12
@@ -210,16 +212,21 @@ def place_amounts(field: str, amounts: Sequence[float], title: str, *, starts_at
 
     Hours are labelled as minutes or seconds where the largest amount is below one.
     """
-    unit, factor, labels = "hours", 1, ".3~s"
-    if unit in title:
-        (unit, factor), labels = choose_time_unit(max(amounts)), ".3~g"
+    factor, labels = 1, ".3~s"
+    if HOURS in title:
+        (_, factor), labels = choose_time_unit(max(amounts)), ".3~g"
     if starts_at_zero:
         scale = alt.Scale(domain=[0, max(amounts) * 1.03], nice=False)
         ticks = [tick / factor for tick in divide(0, max(amounts) * factor)]
     else:
         scale, ticks = choose_scale(amounts, factor=factor)
-    axis = alt.X(f"{field}:Q", scale=scale, title=title.replace("hours", unit) + name_scale(scale))
+    axis = alt.X(f"{field}:Q", scale=scale, title=name_amounts(amounts, title) + name_scale(scale))
     return axis.axis(labelExpr=f"format(datum.value * {factor}, '{labels}')", values=ticks, grid=False)
+
+
+def name_amounts(amounts: Sequence[float], title: str) -> str:
+    """The title of an axis of amounts in its unit, without its scale."""
+    return title.replace(HOURS, choose_time_unit(max(amounts))[0])
 
 
 def tell_figure(objective: Objective) -> alt.Tooltip:

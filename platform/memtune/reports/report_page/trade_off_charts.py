@@ -8,7 +8,6 @@ import altair as alt
 
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.reports.figure_files import LOG_SCALE
 from memtune.reports.report_page import chart_parts as parts
 from memtune.reports.report_page.chart_parts import Axis, MarkScales, Row, StudyChart
 from memtune.reports.report_page.trial_charts import choose_ideal, select_drawn
@@ -74,7 +73,8 @@ class _TradeOffChart:
 
     def _draw_points(self) -> StudyChart:
         amounts = [row["amount"] for row in [*self.rows, *self.others]]
-        x = parts.place_amounts("amount", amounts, self.trade_off.unit)
+        unit = self.trade_off.unit
+        x = parts.place_amounts("amount", amounts, unit)
         y = self._place_figures(alt.Y)
         # Up to the next worse amount, the figure of a point of the front stays attainable.
         steps: Literal["step-before", "step-after"] = (
@@ -100,8 +100,7 @@ class _TradeOffChart:
             f"no other trained configuration is better in both{f'; {seeds}' if seeds else ''}."
             f"{' Dots are the seeds of a mean.' if self.seeds else ''}"
         )
-        title = f"Against {x['title']}".removesuffix(LOG_SCALE)
-        return self._make_chart(title, caption, layers)
+        return self._make_chart(f"Against {parts.name_amounts(amounts, unit)}", caption, layers)
 
     def _draw_strips(self) -> StudyChart:
         # The leaderboard's order, so the first of an alternative is its best.

@@ -54,11 +54,15 @@ class StudySummary(Value):
         """A pandas data frame with one row."""
         return make_frame([_describe_summary(self)])
 
+    @property
+    def best_title(self) -> str:
+        """What a line calls the best one."""
+        return "undecided:" if self.is_undecided else "best"
+
     def __repr__(self) -> str:
         count = format_count(sum(self.trials.values()), "trial")
         figure = self.objective.format_figure(self.best.figure, DIGITS) if self.best else ""
-        title = "undecided:" if self.is_undecided else "best"
-        best = f", {title} {self.best.name} {self.objective} {figure}" if self.best else ""
+        best = f", {self.best_title} {self.best.name} {self.objective} {figure}" if self.best else ""
         return f"StudySummary({self.id}: {count}{best})"
 
     __str__ = __repr__

@@ -129,8 +129,8 @@ class StudyDetail(Value):
         if self.best is None:
             return self.explain_lack()
         objective = self.summary.objective
-        title = "undecided:" if self.summary.is_undecided else "best"
-        return f"{title} {self.best.name}, validation {objective} {self.best.estimate.format(objective, 3)}"
+        estimate = self.best.estimate.format(objective, 3)
+        return f"{self.summary.best_title} {self.best.name}, validation {objective} {estimate}"
 
     def _repr_html_(self) -> str:
         summary, objective = self.summary, self.summary.objective
