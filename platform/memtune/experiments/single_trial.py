@@ -14,7 +14,7 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families
-from memtune.models.layers.lstm_stack import explain_unused_dropout
+from memtune.models.layers.placed_dropout import explain_unused_dropout
 from memtune.objective import Objective
 from memtune.plugins import list_sources, store_sources
 from memtune.results.model_evaluation import evaluate

@@ -21,7 +21,6 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import dropout
 from typing_extensions import override
 
 from memtune.errors import ConfigurationError
@@ -147,19 +146,18 @@ class FusedPairClassifier(classifiers.Classifier):
         first, second, width = self._get_reader(0), self._get_reader(-1), self.config.width
         state = first.initial_state(len(premises_BS))
         tape_BND, _, _ = first.layers[0](
-            first.embedding(premises_BS), state["tape"][:, 0], state["attended"][:, 0]
+            first.dropout.input(first.embedding(premises_BS)), state["tape"][:, 0], state["attended"][:, 0]
         )
         tape_BSD = tape_BND[:, 1:]  # of the words
-        inputs_BTE = second.embedding(hypotheses_BT)
+        inputs_BTE = second.dropout.input(second.embedding(hypotheses_BT))
         word_S = torch.arange(premises_BS.shape[1], device=premises_BS.device)
         attended_BTD, _ = self.source(inputs_BTE, tape_BSD, word_S < premises_B.unsqueeze(1))
         rows_B = torch.arange(len(premises_B), device=premises_B.device)
         last_B1D = tape_BSD[rows_B, premises_B - 1].unsqueeze(1)
         slot_B1D = last_B1D if self.starts_from_premise else torch.zeros_like(last_B1D)
         hidden_BTH = self._encode_hypothesis(inputs_BTE, attended_BTD, slot_B1D)
-        rate = self.config.dropout if self.config.dropout_placement == "after" else 0.0
         means_BH = [
-            classifiers.average_sentences(dropout(states_BTH, rate, self.training), lengths_B)
+            classifiers.average_sentences(first.dropout.output(states_BTH), lengths_B)
             for states_BTH, lengths_B in ((tape_BSD[:, :, :width], premises_B), (hidden_BTH, hypotheses_B))
         ]
         logits_BC: Tensor = self.head(torch.cat(means_BH, dim=1))

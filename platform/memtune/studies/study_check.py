@@ -12,7 +12,7 @@ import torch
 
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError, StudyError
-from memtune.models.layers.lstm_stack import explain_unused_dropout
+from memtune.models.layers.placed_dropout import explain_unused_dropout
 from memtune.number_format import format_count
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import BUDGET_SAMPLES, ResolvedStudy

@@ -37,14 +37,6 @@ def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
         assert masks.input_B1E is masks.state_BH is masks.candidate_TBH is None
 
 
-def test_dropout_around_the_layers_drops_from_the_embeddings_too():
-    config = RNNConfig(width=64, dropout=0.5, dropout_placement="around", initial_range=0.5)
-    model = build_model(config, WORDS, seed=1)
-    _, state = model.encode(draw_text(20), model.initial_state(3))
-    _, again = model.encode(draw_text(20), model.initial_state(3))
-    assert not torch.equal(state["hidden"], again["hidden"])
-
-
 @pytest.mark.parametrize(
     ("activation", "first", "second"),
     [

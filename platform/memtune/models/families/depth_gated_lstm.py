@@ -30,7 +30,7 @@ from typing_extensions import override
 from memtune.models.architecture import EmbeddingLanguageModel, RecurrentState
 from memtune.models.compilation import leave_uncompiled
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.lstm_stack import DropoutPlacement
+from memtune.models.layers.placed_dropout import DropoutPlacement, PlacedDropout
 from memtune.models.layers.shared_fields import Dropout, ForgetBias, InitialRange, TieOutput
 from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
@@ -184,11 +184,7 @@ class DepthGatedLSTMConfig(NarrowEmbeddingsConfig):
         "embedding (Yao's own code); otherwise only memories of adjacent layers are linked",
     )
     dropout: Dropout = 0.0
-    dropout_placement: DropoutPlacement = Field(
-        "between",
-        description='Dropout of the hidden states "between" layers (nothing to drop in one layer) or "after" '
-        "each layer, the last one too; memories between layers are never dropped",
-    )
+    dropout_placement: DropoutPlacement = "between"
     tie_output: TieOutput = False
     initial_range: InitialRange = 0.05
     forget_bias: ForgetBias = 1.0
@@ -279,7 +275,7 @@ class DepthGatedLSTMLanguageModel(EmbeddingLanguageModel):
             DepthGatedLayer(width, width, config.gate_weights, False, True) for _ in range(config.layers - 1)
         ]
         self.layers = nn.ModuleList([first, *upper])
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = PlacedDropout(config.dropout, config.dropout_placement)
         self.output = self.build_output(width)
         initialise_uniform(self, config.initial_range)
         for layer in (first, *upper):
@@ -292,7 +288,7 @@ class DepthGatedLSTMLanguageModel(EmbeddingLanguageModel):
 
     @override
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        inputs_TBE, lower_TBH = self.embedding(tokens_BT.t()), None
+        inputs_TBE, lower_TBH = self.dropout.input(self.embedding(tokens_BT.t())), None
         hidden, cell = [], []
         for index, layer in enumerate(self.layers):
             inputs_TBE, lower_TBH = layer(
@@ -300,7 +296,7 @@ class DepthGatedLSTMLanguageModel(EmbeddingLanguageModel):
             )
             hidden.append(inputs_TBE[-1])
             cell.append(lower_TBH[-1])
-            if index + 1 < len(self.layers) or self.config.dropout_placement == "after":
-                inputs_TBE = self.dropout(inputs_TBE)
+            is_last = index + 1 == len(self.layers)
+            inputs_TBE = (self.dropout.output if is_last else self.dropout.between)(inputs_TBE)
         after = {"hidden": torch.stack(hidden, dim=1), "cell": torch.stack(cell, dim=1)}
         return inputs_TBE.transpose(0, 1), after

@@ -34,7 +34,7 @@ from typing_extensions import override
 from memtune.models.architecture import EmbeddingLanguageModel, RecurrentState
 from memtune.models.compilation import leave_uncompiled
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.lstm_stack import DropoutPlacement
+from memtune.models.layers.placed_dropout import DropoutPlacement, PlacedDropout
 from memtune.models.layers.regularisation import draw_dropout_mask
 from memtune.models.layers.shared_fields import Dropout, ForgetBias, InitialRange, TieOutput
 from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
@@ -222,11 +222,7 @@ class GatedFeedbackLSTMConfig(NarrowEmbeddingsConfig):
         3, ge=1, description="LSTM layers; every layer reads the previous states of all layers"
     )
     dropout: Dropout = 0.0
-    dropout_placement: DropoutPlacement = Field(
-        "between",
-        description='Dropout between layers ("between"; one layer has none) or of the '
-        'top layer\'s state too ("after"); the feedback is never dropped',
-    )
+    dropout_placement: DropoutPlacement = "between"
     tie_output: TieOutput = False
     initial_range: InitialRange = 0.05
     forget_bias: ForgetBias = 1.0
@@ -292,7 +288,7 @@ class GatedFeedbackLSTMLanguageModel(EmbeddingLanguageModel):
             for index in range(config.layers)
         ]
         self.layers = nn.ModuleList(layers)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = PlacedDropout(config.dropout, config.dropout_placement)
         self.output = self.build_output(width)
         initialise_uniform(self, config.initial_range)
         for layer in layers:
@@ -310,7 +306,7 @@ class GatedFeedbackLSTMLanguageModel(EmbeddingLanguageModel):
         none_UAH = first_A.new_empty(0, len(first_A), self.config.width)
         between_UTBH = (self.config.layers - 1, *tokens_BT.t().shape, self.config.width)
         top_TBH, hidden_LBH, cell_LBH = run_gated_feedback(
-            functional.linear(self.embedding(tokens_BT.t()), first_AE, first_A),
+            functional.linear(self.dropout.input(self.embedding(tokens_BT.t())), first_AE, first_A),
             torch.stack(upper) if upper else none_UAH,
             torch.stack([bias_A for _, bias_A in sums])[1:],
             self._build_state_weight(),
@@ -318,9 +314,8 @@ class GatedFeedbackLSTMLanguageModel(EmbeddingLanguageModel):
             state["cell"].transpose(0, 1),
             draw_dropout_mask(self.embedding.weight, between_UTBH, self.config.dropout, self.training),
         )
-        top_BTH = top_TBH.transpose(0, 1)
         after = {"hidden": hidden_LBH.transpose(0, 1), "cell": cell_LBH.transpose(0, 1)}
-        return self.dropout(top_BTH) if self.config.dropout_placement == "after" else top_BTH, after
+        return self.dropout.output(top_TBH.transpose(0, 1)), after
 
     def _list_layers(self) -> list[GatedFeedbackLayer]:
         return cast(list[GatedFeedbackLayer], list(self.layers))

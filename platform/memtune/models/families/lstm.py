@@ -14,7 +14,8 @@ from typing_extensions import override
 
 from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.lstm_stack import LSTMStack, StackDropoutPlacement
+from memtune.models.layers.lstm_stack import LSTMStack
+from memtune.models.layers.placed_dropout import DropoutPlacement
 from memtune.models.layers.regularisation import Regularisation
 from memtune.models.layers.shared_fields import InputForgetBias, Probability, TieOutput, VariationalDropout
 from memtune.models.maximum_entropy import NgramConnections, add_ngram_connections
@@ -28,11 +29,7 @@ class LSTMConfig(NarrowEmbeddingsConfig):
     width: int = Field(128, ge=1, description="Width of every layer, and of the embeddings (section 4.2)")
     layers: int = Field(1, ge=1, description="LSTM layers")
     dropout: Probability = Field(0.0, description="Probability that a value is dropped (section 6)")
-    dropout_placement: StackDropoutPlacement = Field(
-        "between",
-        description='"between" layers, as the released code (nothing to drop in one layer), "after" each '
-        'layer, as section 6, or "around", on the embeddings too (Zaremba et al. 2014, section 3.1)',
-    )
+    dropout_placement: DropoutPlacement = "between"
     recurrent_dropout: Probability = Field(
         0.0, description="Dropout of a step's candidate, never of the cell (Semeniuta et al. 2016)"
     )

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from memtune.models.architecture import EmbeddingLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.lstm_stack import DropoutPlacement
+from memtune.models.layers.placed_dropout import DropoutPlacement, PlacedDropout
 from memtune.models.layers.shared_fields import InitialRange, Probability, TieOutput
 from memtune.models.memories.memory_tape import TapeWeights, run_memory_tape
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
@@ -57,11 +57,7 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
         "released encoder leaves it out",
     )
     dropout: Probability = Field(0.0, description="Probability that a value is dropped; Cheng has none")
-    dropout_placement: DropoutPlacement = Field(
-        "between",
-        description='Dropout between layers ("between"; one layer has none), or of '
-        'the top layer\'s state too ("after")',
-    )
+    dropout_placement: DropoutPlacement = "between"
     tie_output: TieOutput = False
     initial_range: InitialRange = 0.05
     forget_bias: float = Field(
@@ -186,7 +182,7 @@ class LSTMNLanguageModel(EmbeddingLanguageModel):
         ]
         self.layers = nn.ModuleList(layers)
         self.skip = nn.Linear(input_width, width, bias=False) if config.has_skip_projection else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = PlacedDropout(config.dropout, config.dropout_placement)
         self.output = self.build_output(width)
         initialise_uniform(self, config.initial_range)
         for layer in layers:
@@ -218,7 +214,7 @@ class LSTMNLanguageModel(EmbeddingLanguageModel):
         self, tokens_BT: Tensor, state: RecurrentState
     ) -> tuple[Tensor, RecurrentState, list[Tensor]]:
         """hidden_BTH of the top layer, the state after the last word, and weights_BTN of every layer."""
-        inputs_BTE = self.embedding(tokens_BT)
+        inputs_BTE = self.dropout.input(self.embedding(tokens_BT))
         tapes, attended, weights = [], [], []
         for index, layer in enumerate(self.layers):
             tape_BND, attended_BTH, weights_BTN = layer(
@@ -231,10 +227,9 @@ class LSTMNLanguageModel(EmbeddingLanguageModel):
             if index + 1 < len(self.layers):
                 output_BTH = attended_BTH if self.config.layer_output == "attended" else hidden_BTH
                 skipped_BTH = inputs_BTE if index else self.skip(inputs_BTE)
-                inputs_BTE = skipped_BTH + self.dropout(output_BTH)
+                inputs_BTE = skipped_BTH + self.dropout.between(output_BTH)
         after = {"tape": torch.stack(tapes, dim=1), "attended": torch.stack(attended, dim=1)}
-        top_BTH = self.dropout(hidden_BTH) if self.config.dropout_placement == "after" else hidden_BTH
-        return top_BTH, after, weights
+        return self.dropout.output(hidden_BTH), after, weights
 
 
 def _align_right(weights_BTN: Tensor, limit: int | None) -> Tensor:

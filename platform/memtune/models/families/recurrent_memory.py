@@ -20,7 +20,8 @@ from typing_extensions import override
 
 from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.lstm_stack import DropoutPlacement, LSTMStack
+from memtune.models.layers.lstm_stack import LSTMStack
+from memtune.models.layers.placed_dropout import DropoutPlacement
 from memtune.models.layers.shared_fields import InputForgetBias, Probability, TieOutput
 from memtune.models.memories import composition as compositions
 from memtune.models.memories import window_attention as windows
@@ -196,11 +197,7 @@ class RecurrentMemoryConfig(NeuralLanguageModelConfig):
         '"gate_biased" (released code: a bias in each of the six maps)',
     )
     dropout: Probability = Field(0.0, description="Probability that a value is dropped (section 6)")
-    dropout_placement: DropoutPlacement = Field(
-        "between",
-        description='"between" the layers of a stack, as the released code (nothing to drop in one layer), '
-        'or "after" each LSTM layer, as section 6',
-    )
+    dropout_placement: DropoutPlacement = "between"
     tie_memory_input: bool = Field(False, description="The input memory table M is the embedding table")
     tie_memory_output: bool = Field(
         False, description="The output memory table C is the input memory table M"

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.lstm_stack import StackDropoutPlacement
+from memtune.models.layers.placed_dropout import DropoutPlacement, PlacedDropout
 from memtune.models.layers.regularisation import LayerMasks, Regularisation, apply_mask, apply_zoneout
 from memtune.models.layers.shared_fields import (
     Dropout,
@@ -42,11 +42,7 @@ class RNNConfig(NarrowEmbeddingsConfig):
         "tanh", description='f: "tanh" (Elman), "sigmoid" (Mikolov et al. 2010) or "relu"'
     )
     dropout: Dropout = 0.0
-    dropout_placement: StackDropoutPlacement = Field(
-        "between",
-        description='"between" layers (nothing to drop in one layer), "after" each layer, or "around", on '
-        "the embeddings too",
-    )
+    dropout_placement: DropoutPlacement = "between"
     recurrent_dropout: Probability = Field(
         0.0, description="Dropout of a step's candidate (Semeniuta et al. 2016), here the whole new state"
     )
@@ -115,7 +111,7 @@ class RNNLanguageModel(EmbeddingLanguageModel):
             _ElmanLayer(config.width if index else config.input_width, config.width, config.activation)
             for index in range(config.layers)
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = PlacedDropout(config.dropout, config.dropout_placement)
         self.output = self.build_output(config.width)
         initialise_uniform(self, config.initial_range)
 
@@ -126,9 +122,7 @@ class RNNLanguageModel(EmbeddingLanguageModel):
 
     @override
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        around = self.config.dropout_placement == "around"
-        embedded_BTE: Tensor = self.embedding(tokens_BT)
-        read_BTE = self.dropout(embedded_BTE) if around else embedded_BTE
+        read_BTE = self.dropout.input(self.embedding(tokens_BT))
         masks, output_B1H = self.config.regularisation.draw_stack_masks(
             read_BTE, self.config.width, self.config.layers, self.training
         )
@@ -136,10 +130,9 @@ class RNNLanguageModel(EmbeddingLanguageModel):
         for index, layer in enumerate(self.layers):
             hidden_BTH = layer(read_BTE, state["hidden"][:, index], masks[index])
             last_BH.append(hidden_BTH[:, -1])
-            if index + 1 < self.config.layers or self.config.dropout_placement != "between":
-                hidden_BTH = self.dropout(hidden_BTH)
-            read_BTE = hidden_BTH
-        return apply_mask(hidden_BTH, output_B1H), {"hidden": torch.stack(last_BH, dim=1)}
+            is_last = index + 1 == self.config.layers
+            read_BTE = (self.dropout.output if is_last else self.dropout.between)(hidden_BTH)
+        return apply_mask(read_BTE, output_B1H), {"hidden": torch.stack(last_BH, dim=1)}
 
 
 class _ElmanLayer(nn.Module):

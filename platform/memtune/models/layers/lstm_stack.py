@@ -8,31 +8,12 @@ Shapes: B batch, T time, E input width, L layers, H width.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from memtune.models.layers.placed_dropout import DropoutPlacement, PlacedDropout
 from memtune.models.layers.regularisation import Regularisation, apply_mask, run_lstm_steps
-
-DropoutPlacement = Literal["between", "after"]
-"""Dropout on the input of every layer except the first, or on the output of every layer."""
-StackDropoutPlacement = Literal["between", "after", "around"]
-"""Placements of `DropoutPlacement`, and "around": on the input of every layer and the output of the last."""
-
-
-def explain_unused_dropout(model: object) -> str | None:
-    """Why the dropout of a family's configuration drops nothing; None where it drops something or is 0."""
-    dropout = getattr(model, "dropout", 0.0)
-    layers = (getattr(model, "layers", 0), getattr(model, "layers_above", 0))
-    is_between = getattr(model, "dropout_placement", None) == "between"
-    if not (dropout and is_between and layers in ((1, 0), (1, 1))):
-        return None
-    return (
-        f"dropout = {dropout:g} has no effect, because one layer has nothing between layers; add "
-        'dropout_placement = "after"'
-    )
 
 
 class LSTMStack(nn.Module):
@@ -49,14 +30,13 @@ class LSTMStack(nn.Module):
         width: int,
         layers: int,
         dropout: float,
-        placement: StackDropoutPlacement,
+        placement: DropoutPlacement,
         regularisation: Regularisation | None = None,
     ) -> None:
         super().__init__()
         between = dropout if layers > 1 else 0.0
         self.lstm = nn.LSTM(input_width, width, layers, dropout=between, batch_first=True)
-        self.input_dropout = nn.Dropout(dropout if placement == "around" else 0.0)
-        self.dropout = nn.Dropout(0.0 if placement == "between" else dropout)
+        self.dropout = PlacedDropout(dropout, placement)
         self.regularisation = regularisation or Regularisation()
 
     @torch.no_grad()
@@ -84,14 +64,14 @@ class LSTMStack(nn.Module):
 
     def forward(self, inputs_BTE: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """outputs_BTH of the last layer, dropout applied, and hidden and cell after the last step."""
-        inputs_BTE = self.input_dropout(inputs_BTE)
+        inputs_BTE = self.dropout.input(inputs_BTE)
         has_cudnn_masks = self.training and self.lstm.dropout > 0 and inputs_BTE.is_cuda
         if has_cudnn_masks or self.regularisation.is_active(self.training):
             return self._run_layers_separately(inputs_BTE, state["hidden"], state["cell"])
         before = tuple(state[name].transpose(0, 1).contiguous() for name in ("hidden", "cell"))
         outputs_BTH, (hidden_LBH, cell_LBH) = self.lstm(inputs_BTE, before)
         after = {"hidden": hidden_LBH.transpose(0, 1), "cell": cell_LBH.transpose(0, 1)}
-        return self.dropout(outputs_BTH), after
+        return self.dropout.output(outputs_BTH), after
 
     def _run_layers_separately(
         self, values_BTE: Tensor, hidden_BLH: Tensor, cell_BLH: Tensor
@@ -102,7 +82,7 @@ class LSTMStack(nn.Module):
         states = []
         for layer, weights in enumerate(self.lstm.all_weights):
             if layer:
-                values_BTE = functional.dropout(values_BTE, self.lstm.dropout, self.training)
+                values_BTE = self.dropout.between(values_BTE)
             values_BTE = apply_mask(values_BTE, masks[layer].input_B1E)
             operands = values_BTE, hidden_BLH[:, layer], cell_BLH[:, layer], weights
             if masks[layer].has_step_masks:
@@ -111,7 +91,7 @@ class LSTMStack(nn.Module):
                 values_BTE, *after = run_fused_lstm(*operands)
             states.append(after)
         hidden_BLH, cell_BLH = (torch.stack(tensors, dim=1) for tensors in zip(*states, strict=True))
-        outputs_BTH = self.dropout(apply_mask(values_BTE, output_B1H))
+        outputs_BTH = self.dropout.output(apply_mask(values_BTE, output_B1H))
         return outputs_BTH, {"hidden": hidden_BLH, "cell": cell_BLH}
 
 
