@@ -138,7 +138,7 @@ def test_dropout_after_each_layer_drops_from_the_last_layer_too():
 
 @pytest.mark.parametrize("family", FAMILIES_WITH_PLACEMENTS)
 def test_dropout_around_the_layers_drops_from_the_embeddings_too(family: str):
-    """The states after a text are equal in two passes with dropout after one layer, and differ with it around."""
+    """States after a text are equal in two passes with dropout after one layer, and differ with it around."""
     config_type: Any = MODELS[family]
     for placement in ("after", "around"):
         config = config_type(width=64, layers=1, dropout=0.5, dropout_placement=placement)

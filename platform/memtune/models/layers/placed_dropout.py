@@ -8,9 +8,8 @@ from torch import nn
 DropoutPlacement = Annotated[
     Literal["between", "after", "around"],
     Field(
-        description='Dropout "between" layers (nothing to drop in one layer), "after" each layer, or "around", '
-        "on the embeddings too (Zaremba et al. 2014, section 3.1); never on what a layer carries to its next "
-        "step"
+        description='Dropout "between" layers (nothing to drop in one layer), "after" each layer, or '
+        '"around", on the embeddings too (Zaremba et al. 2014, section 3.1); never on what a layer carries on'
     ),
 ]
 
