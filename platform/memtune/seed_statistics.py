@@ -29,21 +29,26 @@ from memtune.objective import Objective
 from memtune.values import Value
 
 CONFIDENCE_LEVEL = 0.95
+ROUNDING = 1e-9
+"""Relative deviation of costs that are equal: sums in another order differ by less."""
 
 
 class Estimate(Value):
-    """A mean cost over seeds, lower is better, and the bounds of its 95 % interval from three seeds on."""
+    """A mean cost over seeds, lower is better, and the bounds of its 95 % interval from three seeds on.
+
+    Seeds of equal costs have no interval.
+    """
 
     cost: float
     seeds: int = Field(default=1, ge=1)
     low: float | None = None
-    """The lower bound of the cost; None below three seeds."""
+    """The lower bound of the cost; None without an interval."""
     high: float | None = None
     intervals: int = 1
     """The configurations whose intervals hold at once, so that each is wider than one alone."""
 
     def compute_interval(self, objective: Objective | str) -> tuple[float, float] | None:
-        """The bounds of the perplexity or accuracy, the smaller one first; None below three seeds."""
+        """The bounds of the perplexity or accuracy, the smaller one first; None without an interval."""
         if self.low is None or self.high is None:
             return None
         objective = Objective.from_name(objective)
@@ -85,13 +90,15 @@ class Estimate(Value):
 def estimate_cost(costs: Sequence[float], intervals: int = 1) -> Estimate:
     """The mean of the costs of several seeds with its t-interval; without one below three seeds.
 
-    That of two is thirteen standard errors wide, and says nothing. In 95 % of studies all of so many
-    `intervals` hold at once (Bonferroni), so that the interval of the best of them holds too.
+    That of two is thirteen standard errors wide, and says nothing; nor do equal costs, of an accuracy for
+    instance, of which there is none either. In 95 % of studies all of so many `intervals` hold at once
+    (Bonferroni), so that the interval of the best of them holds too.
     """
-    if len(costs) < MIN_PAIRED_SEEDS:
-        return Estimate(cost=mean(costs), seeds=len(costs))
+    center = mean(costs)
+    if len(costs) < MIN_PAIRED_SEEDS or (deviation := stdev(costs)) <= ROUNDING * abs(center):
+        return Estimate(cost=center, seeds=len(costs))
     quantile = float(stdtrit(len(costs) - 1, 1 - (1 - CONFIDENCE_LEVEL) / (2 * intervals)))
-    center, half = mean(costs), quantile * stdev(costs) / math.sqrt(len(costs))
+    half = quantile * deviation / math.sqrt(len(costs))
     bounds = {"low": center - half, "high": center + half}
     return Estimate(cost=center, seeds=len(costs), **bounds, intervals=intervals)
 
@@ -229,10 +236,10 @@ def compare_results(
         if isinstance(lent, Mapping) and len(lent) >= MIN_PAIRED_SEEDS and count <= PRIOR_FREEDOM
         if variance(found := [lent[seed] for seed in sorted(lent)[: _find_last_look(len(lent))]]) <= most
     ]
-    variance_of_seed, freedom = _estimate_variance(costs, lenders)
-    difference, error = own - other, math.sqrt(variance_of_seed / count)
-    statistic = abs(difference) / error if error else math.inf
-    p = 1.0 if difference == 0 else correct_for_looks(2 * float(stdtr(freedom, -statistic)), count)
+    difference = own - other
+    variance_of_seed, freedom = _estimate_variance(costs, lenders, difference)
+    error = math.sqrt(variance_of_seed / count)
+    statistic = abs(difference) / error if error else 0.0
     level = find_look_level((1 - CONFIDENCE_LEVEL) / pairs, count)
     half = float(stdtrit(freedom, 1 - level / 2)) * error
     return PairedTest(
@@ -242,7 +249,7 @@ def compare_results(
         difference=difference,
         low=difference - half,
         high=difference + half,
-        p=p,
+        p=correct_for_looks(2 * float(stdtr(freedom, -statistic)), count),
         others=len(lenders),
         intervals=pairs,
         correction="repeated looks",
@@ -250,12 +257,14 @@ def compare_results(
 
 
 def _estimate_variance(
-    costs: Sequence[Sequence[float]], lenders: Sequence[Sequence[float]]
+    costs: Sequence[Sequence[float]], lenders: Sequence[Sequence[float]], difference: float
 ) -> tuple[float, float]:
     """The variance of a difference under one seed, and its degrees of freedom by Welch and Satterthwaite.
 
     Each of the two variances is the mean of its own and the pooled one of the lenders, weighted by their
-    degrees of freedom: of the pooled one as many as its own ones lack to PRIOR_FREEDOM.
+    degrees of freedom: of the pooled one as many as its own ones lack to PRIOR_FREEDOM. Where all seeds of
+    each are equal, costs may be so coarse that the difference is one step of theirs, and each has the
+    variance of what was rounded to it (Sheppard).
     """
     own = len(costs[0]) - 1
     pooled = sum(len(each) - 1 for each in lenders)
@@ -265,8 +274,9 @@ def _estimate_variance(
         squares = sum((len(each) - 1) * variance(each) for each in lenders)
         parts.append((len(costs) * (squares / pooled) * lent / (own + lent), pooled))
     total = sum(part for part, _ in parts)
-    # Between deviations of zero there is no freedom to estimate, and every difference is exact.
-    return total, total**2 / sum(part**2 / freedom for part, freedom in parts) if total else own
+    if math.sqrt(total) <= ROUNDING * abs(difference):
+        return len(costs) * difference**2 / 12, len(costs) * own
+    return total, total**2 / sum(part**2 / freedom for part, freedom in parts)
 
 
 def _find_last_look(seeds: int) -> int:

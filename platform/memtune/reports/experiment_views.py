@@ -81,8 +81,9 @@ def draw_fingerprint(fingerprint: Fingerprint) -> "Figure":
         estimate = result.estimates[times]
         accuracy = 1 - estimate.cost
         axes.barh(place, accuracy, 0.7, color=LIGHT, edgecolor=DARK)
-        low, high = estimate.compute_interval(Objective.ACCURACY) or (accuracy, accuracy)
-        axes.errorbar(accuracy, place, xerr=[[accuracy - low], [high - accuracy]], color=DARK, capsize=3)
+        if bounds := estimate.compute_interval(Objective.ACCURACY):
+            sides = [[accuracy - bounds[0]], [bounds[1] - accuracy]]
+            axes.errorbar(accuracy, place, xerr=sides, color=DARK, capsize=3)
     axes.set_yticks(range(len(rows)), [f"{result.probe}{LENGTH_NAMES[times]}" for result, times in rows])
     axes.invert_yaxis()
     axes.set_xlim(0, 1.02)

@@ -101,7 +101,7 @@ class Fingerprint(Value):
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each probe and multiple of its trained length.
 
-        `low` and `high` bound the accuracy over seeds, and are NaN below three.
+        `low` and `high` bound the accuracy over seeds, and are NaN without an interval.
         """
         return make_frame(
             {

@@ -66,6 +66,48 @@ def test_two_seeds_have_a_mean_without_an_interval() -> None:
     assert estimate.describe("perplexity", 1) == "99.5 (mean of 2 seeds)"
 
 
+def draw_accuracy_costs(random: np.random.Generator, count: int, deviation: float) -> list[float]:
+    """Seeds under which 150 or 151 of 200 answers are right, each as often, or a few more or fewer."""
+    return [float(round(wrong)) / 200 for wrong in random.normal(49.5, deviation, count)]
+
+
+@pytest.mark.parametrize("deviation", [0.05, 0.5, 1.0])
+def test_the_interval_of_coarse_accuracies_covers_the_truth_or_is_missing(deviation: float) -> None:
+    """Seeds with the same accuracy have none: one of width zero would cover in three of four draws."""
+    random = np.random.default_rng(7)
+    found = [estimate_cost(draw_accuracy_costs(random, 3, deviation)) for _ in range(FEW_DRAWS)]
+    covered = [one.low <= 49.5 / 200 <= one.high for one in found if one.low is not None and one.high]
+    assert 0 < len(covered) < FEW_DRAWS
+    assert float(np.mean(covered)) >= 0.94
+    assert estimate_cost([0.15] * 3).describe("accuracy", 1) == "85.0 % (mean of 3 seeds)"
+    assert estimate_cost([0.1 + 0.2, 0.3, 0.3]).low is None  # equal but for rounding
+
+
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_equal_models_with_coarse_accuracies_are_rarely_told_apart_by_few_seeds(is_counted: bool) -> None:
+    """Without a deviation, three seeds each would tell apart 3 % of them, and 25 % from one that counts."""
+    random = np.random.default_rng(8)
+    wrong = 0
+    for _ in range(FEW_DRAWS):
+        first, second = (dict(enumerate(draw_accuracy_costs(random, 5, 0.05))) for _ in range(2))
+        other = 49.5 / 200 if is_counted else second
+        looks = ({seed: first[seed] for seed in range(count)} for count in (3, 4, 5))
+        wrong += any(require(compare_results(own, other)).is_significant for own in looks)
+    assert wrong / FEW_DRAWS <= 0.01
+
+
+def test_seeds_with_the_same_accuracy_tell_two_models_apart_from_five_on() -> None:
+    for seeds, counted, is_significant in (
+        (4, False, False),
+        (5, False, True),
+        (5, True, False),
+        (8, True, True),
+    ):
+        other: Results = 0.5 if counted else dict.fromkeys(range(seeds), 0.5)
+        found = require(compare_results(dict.fromkeys(range(seeds), 0.0), other))
+        assert found.is_significant == is_significant
+
+
 def test_the_interval_over_items_covers_the_truth_in_95_percent_of_800_draws() -> None:
     random = np.random.default_rng(1)
     found = [require(compare_items(*draw_pair(random, -0.03), RESAMPLES)) for _ in range(FEW_DRAWS)]
