@@ -434,10 +434,13 @@ def _look(results: Mapping[str, Results], indifference: float) -> tuple[tuple[st
 def find_p(test: PairedTest | None, best: Results, other: Results) -> float:
     """The p-value of a pair in `correct_for_choice`: 1 where it cannot be tested yet, for it was looked at.
 
-    Two models that count differ exactly, or not at all.
+    So where the other one is better under the seeds of the test, although not in its mean over all seeds. Two
+    models that count differ exactly, or not at all.
     """
+    if test:
+        return test.p if test.difference < 0 else 1.0
     is_counted = not isinstance(best, Mapping) and not isinstance(other, Mapping)
-    return test.p if test else float(best == other) if is_counted else 1.0
+    return float(best == other) if is_counted else 1.0
 
 
 def compare_pair(

@@ -92,6 +92,14 @@ def test_an_alternative_of_which_most_seeds_fail_leaves() -> None:
     assert decide_seeds({"a": costs["a"], "d": {1: None, 2: None, 3: None}}, 1.0, 30).end == "unstable"
 
 
+def test_an_alternative_that_the_test_finds_better_is_not_excluded_as_worse() -> None:
+    """The other has the lowest mean by a lucky seed under which this one failed, which no pair has."""
+    lucky: SeedCosts = {1: 3.5, 2: 4.1, 3: 4.101, 4: 4.1}
+    better: SeedCosts = {1: None, 2: 4.0, 3: 4.001, 4: 4.0}
+    found = decide_seeds({"lucky": lucky, "better": better}, 0.0, 4)
+    assert (found.end, found.remaining) == ("max_seeds", ("lucky", "better"))
+
+
 def test_seeds_go_to_the_next_best_configuration_at_most_twice() -> None:
     lost: dict[str, dict[int, float | None]] = {name: dict.fromkeys(range(3)) for name in "abc"}
     alternatives = {**dict.fromkeys("abcd", "lstm"), "e": "rnn"}
