@@ -87,16 +87,21 @@ class ItemCosts:
     def compute_interval(self) -> tuple[float, float] | None:
         """The 95 % interval of the cost over texts of such items; None for fewer than MIN_ITEMS.
 
-        That of a ratio of two sums over independent items (Cochran 1977, section 6.4). Items of one document
-        that depend on each other make it too narrow. It knows nothing of other trainings.
+        That of a ratio of two sums over independent items (Cochran 1977, section 6.4). Answers, of which all
+        may be right, have four more items, half of them wrong: Agresti and Coull (1998), "Approximate Is
+        Better than Exact for Interval Estimation of Binomial Proportions". Items of one document that depend
+        on each other make it too narrow. It knows nothing of other trainings.
         """
-        items, total = len(self.counts_I), int(self.counts_I.sum())
-        if items < MIN_ITEMS:
+        if len(self.counts_I) < MIN_ITEMS:
             return None
-        residuals_I = self.costs_I - self.cost * self.counts_I
-        deviation = float(np.sqrt((residuals_I**2).sum() * items / (items - 1))) / total
+        added_I = self.counts_I.mean() * np.array([] if self.unit == "sentences" else [0, 0, 1, 1])
+        costs_I = np.append(self.costs_I, added_I)
+        counts_I = np.append(self.counts_I, np.full(len(added_I), self.counts_I.mean()))
+        items, center = len(counts_I), float(costs_I.sum() / counts_I.sum())
+        squares = ((costs_I - center * counts_I) ** 2).sum()
+        deviation = float(np.sqrt(squares * items / (items - 1)) / counts_I.sum())
         half = float(stdtrit(items - 1, (1 + CONFIDENCE_LEVEL) / 2)) * deviation
-        return self.cost - half, self.cost + half
+        return center - half, center + half
 
 
 def credit_choices(costs_QC: Tensor, answers_Q: Tensor) -> Tensor:

@@ -88,3 +88,17 @@ def test_the_interval_holds_the_cost_of_all_texts_in_95_percent() -> None:
     covered = np.mean([low <= truth <= high for low, high in intervals])
     assert covered == pytest.approx(0.95, abs=0.02)
     assert draw_text(MIN_ITEMS - 1).compute_interval() is None
+
+
+@pytest.mark.parametrize("wrong", [0.002, 0.05, 0.2])
+def test_the_interval_of_a_high_accuracy_holds_it_in_95_percent(wrong: float) -> None:
+    """Also where every answer of most texts is right, for 20, 50 and 200 questions."""
+    random = np.random.default_rng(1)
+    for questions in (MIN_ITEMS, 50, 200):
+        ones_I = np.ones(questions, np.int64)
+        costs_TI = (random.random((1000, questions)) < wrong).astype(np.float64)
+        intervals = [
+            ItemCosts("questions", each_I, ones_I).compute_interval() or (1, 0) for each_I in costs_TI
+        ]
+        assert np.mean([low <= wrong <= high for low, high in intervals]) >= 0.93
+        assert all(low <= cost <= high for (low, high), cost in zip(intervals, costs_TI.mean(1), strict=True))
