@@ -281,10 +281,12 @@ def _collect_curves(family: str, trials: Sequence[StudyTrial]) -> Curves:
                 lowest[key] = min(lowest.get(key, (np.inf, compute)), (cost, compute))
     sizes = sorted({size for size, _ in lowest})
     lengths = {tokens for _, tokens in lowest}
-    if len(sizes) < MIN_SIZES or len(lengths) < MIN_LENGTHS:
+    needed = len(sizes) + FITTED_BY_DATA + 1  # with fewer, the residuals show no deviation of reports
+    if len(sizes) < MIN_SIZES or len(lengths) < MIN_LENGTHS or len(lowest) < needed:
         raise StudyError(
-            f"{family} has {format_count(len(sizes), 'size')} and "
-            f"{format_count(len(lengths), 'training length')}; a fit needs {MIN_SIZES} and {MIN_LENGTHS}: "
+            f"{family} has {format_count(len(sizes), 'size')}, "
+            f"{format_count(len(lengths), 'training length')} and {format_count(len(lowest), 'report')}; "
+            f"a fit needs {MIN_SIZES}, {MIN_LENGTHS} and {needed}: "
             "train a study over widths, with a constant schedule and more reports"
         )
     entries = [(*key, *found) for key, found in sorted(lowest.items())]

@@ -101,7 +101,17 @@ def test_too_few_sizes_or_lengths_are_refused_with_their_numbers(sizes: int, len
         trial.model_copy(update={"curve": dict(list(trial.curve.items())[-lengths:])})
         for trial in make_trials("lstm", SLOW)[:sizes]
     ]
-    with pytest.raises(StudyError, match=f"lstm has {sizes} sizes and {lengths} training lengths"):
+    with pytest.raises(StudyError, match=f"lstm has {sizes} sizes, {lengths} training lengths"):
+        compare_scaling(trials)
+
+
+def test_as_many_reports_as_the_law_has_values_are_refused() -> None:
+    """One report of each size, each of another length, shows no deviation of reports."""
+    trials = [
+        trial.model_copy(update={"curve": dict([[*trial.curve.items()][place - len(SIZES)]])})
+        for place, trial in enumerate(make_trials("lstm", SLOW))
+    ]
+    with pytest.raises(StudyError, match="and 5 reports; a fit needs 5, 4 and 8"):
         compare_scaling(trials)
 
 
