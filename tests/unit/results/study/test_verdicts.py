@@ -597,3 +597,9 @@ def test_seeds_are_for_the_next_best_where_those_of_the_best_diverge(tmp_path: P
     ranking, decided = require(rank_trials(trials)), Repeats(until="decided")
     verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=decided)
     assert verdict.decision == "Seeds have not decided yet: lstm #1 and rnn #2 may be best."
+
+
+def test_intervals_hold_at_once_for_the_configurations_that_have_one() -> None:
+    """A configuration with two seeds has none."""
+    costs = {"lstm": [4.0, 4.01, 4.02], "rnn": [4.5, 4.52, 4.51], "scrn": [4.6, 4.61]}
+    assert [found.estimate.intervals for found in rank(costs).configurations] == [2, 2, 1]
