@@ -146,6 +146,7 @@ class _StudyRun(AbstractContextManager["_StudyRun"]):
         self._resolved, self._study = resolved, resolved.study
         self._executor, self._hooks, self._lease = executor, hooks, lease
         self._recorder: Recorder | None = None
+        self._cache: ResultCache | None = None
         self._is_connected = False
         self._background = ThreadPoolExecutor(1, "memtune-background")
         self._gpu_bytes: int | None = None
@@ -162,44 +163,7 @@ class _StudyRun(AbstractContextManager["_StudyRun"]):
             self._executor.close()
 
     def run(self, resume: bool, reuse: bool) -> StudyResult:
-        stored, recorder = StudyReader(self._resolved.settings.study_database), None
-        if not stored.has_begun(self._resolved.id):
-            # A job may have failed before its study began.
-            if resume and not (RESUMED_VARIABLE in os.environ and is_untrained(self._resolved)):
-                option = "resume=True" if self._resolved.file is None else "--resume"
-                raise StudyError(explain_missing(self._resolved, f"start it without {option}"))
-            recorder = self._start_recorder(connects=True)  # nothing is stored without a tracking store
-            self._resolved.store_terms()  # before the study exists, so that whoever sees it finds them
-        proposals = self._resolved.open_proposals(self._lease.check)
-        self._budget = BudgetMonitor(
-            self._study.budget,
-            self._study.prices,
-            self._resolved.task.objective,
-            proposals,
-            Reserve(
-                trial_tokens=self._resolved.trial_tokens,
-                repeats=self._resolved.count_repeats()[1],
-                cores=self._study.resources.cpus_per_trial,
-                compared=self._study.compare,
-            ),
-        )
-        self._budget.add_outcomes(proposals.list_outcomes())
-        # Those of earlier drivers count before this one has chosen what it repeats.
-        self._earlier_repeats = stored.list_repeats(self._resolved.id)
-        self._budget.add_outcomes(self._earlier_repeats, are_repeats=True)
-        self._stop = StopRequest(self._budget.is_spent)
-        self._check_progress(proposals, resume, reuse)
-        if recorder is None:
-            has_trials_left = len(proposals.list_finished()) < self._resolved.max_trials
-            may_start = self._budget.has_room() and not self._budget.is_spent()
-            recorder = self._start_recorder(connects=has_trials_left and may_start)
-            self._resolved.store_terms()  # which may have changed since the last driver
-        self._records = StudyRecords(recorder, self._resolved)
-        name, corpus = self._resolved.id, self._resolved.corpus
-        # A reused trial has used nothing, so nothing measures its speed.
-        is_reusing = reuse and not self._study.measures_speed
-        self._cache = ResultCache(self._resolved.settings, name, corpus.digest) if is_reusing else None
-        self._records.resume(proposals.list_outcomes())
+        proposals = self._open(resume, reuse)
         rule, repeats = self._resolved.make_early_stopping_rule(), list[StoredTrial]()
         open_trials = self._run_phase(self._study.question, self._resolved.max_trials, proposals, rule)
         is_stopped = self._must_end or self._fault
@@ -212,26 +176,78 @@ class _StudyRun(AbstractContextManager["_StudyRun"]):
             open_trials += open_repeats
         self._budget.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()
+        return self._close(proposals, repeats, open_trials)
+
+    def _open(self, resume: bool, reuse: bool) -> Proposals:
+        """Open or create the study's records, and check whether this driver may continue it."""
+        stored, recorder = StudyReader(self._resolved.settings.study_database), None
+        if not stored.has_begun(self._resolved.id):
+            # A job may have failed before its study began.
+            if resume and not (RESUMED_VARIABLE in os.environ and is_untrained(self._resolved)):
+                option = "resume=True" if self._resolved.file is None else "--resume"
+                raise StudyError(explain_missing(self._resolved, f"start it without {option}"))
+            recorder = self._start_recorder(connects=True)  # nothing is stored without a tracking store
+            self._resolved.store_terms()  # before the study exists, so that whoever sees it finds them
+        proposals = self._resolved.open_proposals(self._lease.check)
+        # Those of earlier drivers count before this one has chosen what it repeats.
+        self._earlier_repeats = stored.list_repeats(self._resolved.id)
+        self._budget = self._open_budget(proposals)
+        self._stop = StopRequest(self._budget.is_spent)
+        self._check_progress(proposals, resume, reuse)
+        if recorder is None:
+            has_trials_left = len(proposals.list_finished()) < self._resolved.max_trials
+            may_start = self._budget.has_room() and not self._budget.is_spent()
+            recorder = self._start_recorder(connects=has_trials_left and may_start)
+            self._resolved.store_terms()  # which may have changed since the last driver
+        self._records = StudyRecords(recorder, self._resolved)
+        # A reused trial has used nothing, so nothing measures its speed.
+        if reuse and not self._study.measures_speed:
+            self._cache = ResultCache(
+                self._resolved.settings, self._resolved.id, self._resolved.corpus.digest
+            )
+        self._records.resume(proposals.list_outcomes())
+        return proposals
+
+    def _open_budget(self, proposals: Proposals) -> BudgetMonitor:
+        """The study's budget, with what earlier drivers have spent."""
+        reserve = Reserve(
+            trial_tokens=self._resolved.trial_tokens,
+            repeats=self._resolved.count_repeats()[1],
+            cores=self._study.resources.cpus_per_trial,
+            compared=self._study.compare,
+        )
+        terms, prices, objective = self._study.budget, self._study.prices, self._resolved.task.objective
+        budget = BudgetMonitor(terms, prices, objective, proposals, reserve)
+        budget.add_outcomes(proposals.list_outcomes())
+        budget.add_outcomes(self._earlier_repeats, are_repeats=True)
+        return budget
+
+    def _close(
+        self, proposals: Proposals, repeats: list[StoredTrial], open_trials: list[DirectedTrial]
+    ) -> StudyResult:
+        """Record what the run cost, conclude a study that has ended, and wait for the tracking server."""
         disconnecting = self._background.submit(self._executor.close)  # while the registration runs
-        is_interrupted = bool(self._must_end or self._fault or (open_trials and not self._spent_budget))
         result = StudyResult(
             self._resolved,
             proposals.list_outcomes(),
             repeats,
             open_trials,
             self._spent_budget,
-            is_interrupted,
+            bool(self._must_end or self._fault or (open_trials and not self._spent_budget)),
             self._stop.signal,
             self._fault,
             self._executor_loss,
         )
+        assert self._recorder is not None
         self._records.record_cost(self._compute_cost(result, proposals.read_seconds_spent()))
-        conclusion = None if result.is_interrupted else self._conclude(recorder)
+        conclusion = None if result.is_interrupted else self._conclude(self._recorder)
         self._records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
         disconnecting.result()
         if self._fault and not self._has_same_corpus():
+            name = self._resolved.id
             raise StudyError(f"study {name} ends, its corpus was replaced meanwhile: {self._fault}")
-        return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
+        is_recorded = self._recorder.flush(FLUSH_SECONDS)
+        return replace(result, conclusion=conclusion, is_recorded=is_recorded)
 
     def _has_same_corpus(self) -> bool:
         """Whether the corpus of this name is still the study's: on another one, a resume finds no study."""
