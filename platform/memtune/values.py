@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, TypeAdapter, V
 from pydantic_core import PydanticKnownError, from_json
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
-from memtune.errors import ConfigurationError, did_you_mean
+from memtune.errors import ConfigurationError, did_you_mean, suggest_nearest
 
 T = TypeVar("T")
 Place = str | Callable[[str], str]
@@ -187,12 +187,12 @@ def _format_problem(schema: Any, problem: Any) -> str:
         root = _generate_json_schema(schema)
         tables = [other for other, node in siblings.items() if field in _list_fields_of_tables(root, node)]
         deeper = f"{table}{dot}{tables[0]}.{field}" if tables else ""
-        near = f'did you mean "{deeper}"?' if deeper else did_you_mean(field, siblings)
-        if table and not deeper and field in root.get("properties", {}):
+        near = f'did you mean "{deeper}"?' if deeper else suggest_nearest(field, siblings)
+        if not near and table and field in root.get("properties", {}):
             near = f'write "{field}" above the first [table], or in a table of its own'
         if table.rpartition(".")[2] == field and isinstance(problem["input"], Mapping):
             near = f'below [{table}], its fields are written without "{field}."'
-        return f'unknown name "{name}"{members}; {near}'
+        return f'unknown name "{name}"{members}; {near or did_you_mean(field, siblings)}'
     if problem["type"] == "missing":
         return f"{name}{members} is missing"
     if problem["type"] == "union_tag_invalid":

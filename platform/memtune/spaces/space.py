@@ -212,10 +212,8 @@ def _find_problems(
     for seed in range(SAMPLES_PER_VALUE):
         try:
             sampled = space.sample(RandomChooser(seed, pinned), measure_size)
-        except ConfigurationError as error:  # of the size that a field is fitted to
-            file = where if isinstance(where, str) else where("model")
-            # A SpaceError has the place of the field, which the place of a pinned value adds to.
-            prefix = "" if isinstance(error, SpaceError) and not pinned else f"{file}: "
+        except ConfigurationError as error:  # of the size that a field is fitted to; it names its own place
+            prefix = f"{where}: " if pinned else ""
             first = first or [f"{prefix}{line}" for line in str(error).splitlines()]
             continue
         try:

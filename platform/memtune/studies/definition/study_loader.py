@@ -40,10 +40,9 @@ from memtune.studies.definition.toml_files import (
     override_fields,
     read_toml,
 )
-from memtune.studies.definition.trial_limits import make_trial_config
 from memtune.toml_text import locate_field
 from memtune.training import TrainingConfig, TrialConfig
-from memtune.values import parse
+from memtune.values import Place, parse
 
 StudySource = str | Path | Mapping[str, Any] | Study
 """A study as users give it: a TOML file, the name of a packaged one, the content of a file, or a value."""
@@ -250,13 +249,17 @@ def check_spaces(path: Path | None, study: Study, vocabulary_size: int) -> list[
     spaces = [_apply_terms(space, study, families, name_place(path)) for space in found]
     for space in spaces:
         _check_length(name_place(path), space)
-        check_space(
-            space,
-            TrialConfig,
-            partial(_locate_entry, path, study, space),
-            lambda sampled, kind: make_trial_config(sampled).measure_size(kind, vocabulary_size),
-        )
+        _check_fields(space, partial(_locate_entry, path, study, space), vocabulary_size)
     return spaces
+
+
+def _check_fields(space: Space, where: Place, vocabulary_size: int) -> None:
+    check_space(
+        space,
+        TrialConfig,
+        where,
+        lambda sampled, kind: parse(TrialConfig, sampled, where).measure_size(kind, vocabulary_size),
+    )
 
 
 def _check_length(file: str, space: Space) -> None:

@@ -119,6 +119,11 @@ MISTAKES = {
         "trials = 4\nseed = 3",
         'line 18: unknown name "budget.seed"; write "seed" above the first [table], or in a table of its own',
     ),
+    "a misspelt field of a table that has the name of a term": (
+        "[budget]",
+        "[repeats]\nbest = 1\nseed = 3\n[budget]",
+        'line 18: unknown name "repeats.seed"; did you mean "seeds"?',
+    ),
     "reports after the end": (
         "report_every = 300",
         "report_every = 1000",
@@ -155,6 +160,17 @@ MISTAKES = {
         "layers = 1",
         "layers = 1\nwidth = { fit_parameters = 1e5 }",
         "line 7: [model.width] fit_parameters must be a positive whole number of parameters, got 100000.0",
+    ),
+    "a misspelt field next to a fitted size": (
+        "layers = 1",
+        "width = { fit_parameters = 900 }\nlayer = 1",
+        'line 7, over {space}: unknown name "model.layer" (lstm); did you mean "layers"?',
+    ),
+    "a text for a number of tokens next to a fitted size": (
+        "layers = 1\n\n[training]\ntokens = 900",
+        'width = { fit_parameters = 900 }\n\n[training]\ntokens = "900"',
+        "line 9, over {space}: training.tokens: Input should be a valid integer, got '900'; write 900 "
+        "without quotation marks",
     ),
     "a negative share of a GPU": (
         "[budget]",
