@@ -64,7 +64,7 @@ class SourceOptions:
         are_numbers = all(part.isdecimal() and len(part) <= MAX_SHARE_DIGITS for part in shares)
         if list(files) != ["train"] or len(shares) != len(paths) or not are_numbers:
             raise typer.BadParameter(
-                "give three numbers, as in 80,10,10, and --train without --valid and --test",
+                "give three whole numbers, as in 80,10,10, and --train without --valid and --test",
                 param_hint="--split",
             )
         return Division(files["train"], dict(zip(paths, map(int, shares), strict=True)), self.split_seed)

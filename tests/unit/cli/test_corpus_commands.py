@@ -162,8 +162,9 @@ def test_one_file_is_divided_into_splits(settings: Settings, tmp_path: Path) -> 
     assert sum(split["sentences"] for split in splits.values()) == 200
     wrong = ["corpus", "import", "lines", "--train", str(text), "--split", f"{'9' * 5_000},1,1"]
     assert CliRunner().invoke(cli.app, wrong).exit_code == 2
-    wrong = ["corpus", "import", "lines", "--train", str(text), "--split", "60,40"]
-    assert CliRunner().invoke(cli.app, wrong).exit_code == 2
+    for shares in ("60,40", "0.6,0.2,0.2"):
+        wrong = ["corpus", "import", "lines", "--train", str(text), "--split", shares]
+        assert "three whole numbers" in CliRunner().invoke(cli.app, wrong).output
 
 
 def test_an_altered_shard_is_named(settings: Settings) -> None:

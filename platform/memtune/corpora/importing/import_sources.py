@@ -125,8 +125,9 @@ class SourceReader:
         reason = f"no word in {record.name}"
         if any(counter.word_count for counter in counters.values()):
             reason = (
-                f"with seed {division.seed} it got none of the {sentences} of {record.name}, of which "
-                "equal ones share a split; give it a larger share in --split, or use another --split-seed"
+                f"with seed {division.seed} it got none of the {sentences} of {record.name}, of which equal "
+                "ones share a split; give it a larger share in --split or use another --split-seed, or where "
+                "a line holds many sentences, --format prose"
             )
         for split, counter in counters.items():
             if not counter.word_count:
