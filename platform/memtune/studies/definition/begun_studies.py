@@ -133,5 +133,7 @@ def _list_changes(before: Mapping[str, Any], now: Mapping[str, Any], file: Path 
                 "" if file is None else locate_field(file, name).removeprefix(str(file)).removeprefix(", ")
             )
             named = f"{name} ({place})" if place else name
-            changes.append(f"{named} from {json.dumps(old.get(name))} to {json.dumps(new.get(name))}")
+            pair = (old.get(name), new.get(name))
+            values = ("no entry" if each is None else json.dumps(each) for each in pair)
+            changes.append(f"{named} from {' to '.join(values)}")
     return changes

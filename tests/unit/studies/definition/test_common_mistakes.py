@@ -381,6 +381,8 @@ def test_changed_terms_of_a_study_are_named(study_file: Path, settings: Settings
         f"changed since study {begun.id}: seed from 0 to 1, training.tokens from 900 to 1200; "
         "undo the change to resume that study"
     )
+    fixed = resolve(study_file, settings, **{"model.dropout": 0.1})
+    assert "model.dropout from no entry to 0.1;" in describe_changed_terms(folder, fixed.id, fixed.terms)
     study_file.write_text(STUDY.replace("tokens = 900", "tokens = 1200"))
     edited = resolve(study_file, settings)
     told = describe_changed_terms(folder, edited.id, edited.terms, study_file)
