@@ -56,6 +56,8 @@ class TrialPhase:
     """The length of a trial that nothing stops; 0 where it is unknown."""
     noun: str = "trial"
     """What the phase counts: repeats are counted apart from the trials of the search."""
+    has_repeats_after: bool = False
+    """Whether repeats follow, whose time is not known yet."""
 
 
 @dataclass(frozen=True)
@@ -381,6 +383,7 @@ class _StudyRun(AbstractContextManager["_StudyRun"]):
             self._budget.find_seconds_left,
             self._resolved.trial_tokens,
             "repeat" if are_repeats else "trial",
+            has_repeats_after=self._study.repeats.are_asked_for and not are_repeats,
         )
         count_spending = self._budget.watch_repeat if are_repeats else self._budget.watch
         with ExitStack() as stack:

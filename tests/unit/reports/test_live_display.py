@@ -12,7 +12,7 @@ from rich.console import Console
 
 from memtune.models import LSTMConfig
 from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
-from memtune.reports.live.live_display import LiveDisplay
+from memtune.reports.live.live_display import LiveDisplay, Pace, PaceMeter
 from memtune.reports.live.live_view import render_as_html
 from memtune.results.study.study_leaderboard import describe_model, describe_settings
 from memtune.search import StoredTrial
@@ -165,6 +165,18 @@ def test_a_time_budget_limits_the_time_left() -> None:
     console.print(LiveDisplay(console, TrialPhase("How long?", 4, find_seconds_left=lambda: 65.0)))
     assert isinstance(console.file, StringIO)
     assert "about 1m 05s left of the budget" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(("follows", "left"), [(False, "left at"), (True, "left before the repeats at")])
+def test_the_time_left_of_a_search_says_that_repeats_follow(
+    monkeypatch: pytest.MonkeyPatch, follows: bool, left: str
+) -> None:
+    monkeypatch.setattr(PaceMeter, "estimate", lambda *_: Pace(65.0, 1234.0, 500.0))
+    console = Console(file=StringIO(), width=160)
+    with LiveDisplay(console, TrialPhase("How long?", 4, has_repeats_after=follows)) as display:
+        display(make_trial(0, TrialState.COMPLETE, 50.0))
+    assert isinstance(console.file, StringIO)
+    assert f"about 1m 05s {left} 1,234 tokens/s and 500 tokens per trial" in console.file.getvalue()
 
 
 def test_the_time_of_a_round_of_repeats_counts_from_the_start_of_the_study() -> None:

@@ -273,8 +273,10 @@ class LiveDisplay(LiveView):
         if pace is None:
             return ""
         unit = self._find_task().prediction_unit
+        left = f"{format_duration(pace.seconds_left)} left"
+        left += " before the repeats" if self._phase.has_repeats_after else ""
         return (
-            f"about {format_duration(pace.seconds_left)} left at {pace.tokens_per_second:,.0f} {unit}/s and "
+            f"about {left} at {pace.tokens_per_second:,.0f} {unit}/s and "
             f"{pace.tokens_per_trial:,.0f} {unit} per trial"
         )
 
