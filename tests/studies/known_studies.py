@@ -170,7 +170,10 @@ STUDIES = (
     Known(
         "alternatives with unequal settings",
         "",
-        ["also differ in what one or both alternatives have tried at one value only: model.dropout."],
+        [
+            "also differ in what one or both alternatives have tried at one value only: model.dropout, "
+            "model.tie_output."
+        ],
         _make("lstm stack_lstm", {"lstm": 3.0, "stack_lstm": 3.5}, repeats=DECIDED),
     ),
     Known(

@@ -16,6 +16,10 @@ from memtune.values import flatten
 
 FEW_CONFIGURATIONS_RATIO = 3
 """An alternative with fewer than a third of the configurations of another one is named."""
+OPTIONAL = frozenset({"tie_output", "embedding_width"})
+"""Fields of models that are like dropout: a family without one is as one in which it is off."""
+SURROUNDINGS = OPTIONAL | {"forget_bias", "initial_range", "output"}
+"""Fields of models, beside dropout, that are not about a memory."""
 
 
 def list_caveats(
@@ -158,26 +162,41 @@ def _find_unequal_settings(first: Ranked, second: Ranked, searched: Sequence[Stu
 
     What both varied is the best that each of them found.
     """
-    own, other = (dict(flatten(_select_shared(found.best))) for found in (first, second))
+    own, other = (_select_shared(found.best) for found in (first, second))
     tried = [
-        [dict(flatten(_select_shared(trial))) for trial in searched if trial.alternative == alternative]
+        [_select_shared(trial) for trial in searched if trial.alternative == alternative]
         for alternative in (first.best.alternative, second.best.alternative)
     ]
     return [
         name
-        for name, value in own.items()
-        if name in other
-        and other[name] != value
+        for name, value in (other | own if own and other else {}).items()
+        if own.get(name) != other.get(name)
+        and ((name in own and name in other) or _is_off_without(name))
         and name_value(name, value) != first.best.alternative  # what is compared
         and any(len({str(each.get(name)) for each in settings}) == 1 for settings in tried)
     ]
 
 
 def _select_shared(trial: StudyTrial) -> dict[str, Any]:
-    """The training and the dropout of a trial: what an alternative is not meant to differ in."""
-    config = trial.config.model_dump(mode="json", include={"model", "training"})
-    model = {name: value for name, value in config["model"].items() if "dropout" in name}
-    return {"model": model, "training": config["training"] or {}}
+    """Training, protocol and surroundings of a memory by field: what alternatives are not meant to differ in.
+
+    Fields that are off are left out: to lack one is the same. Empty for a model that counts.
+    """
+    if trial.config.training is None:
+        return {}
+    config = trial.config.model_dump(mode="json", include={"model", "protocol", "training"})
+    model = config["model"]
+    config["model"] = {name: value for name, value in model.items() if name in SURROUNDINGS or "drop" in name}
+    # Families without a choice of the place drop the embeddings too.
+    if not model.get("dropout") or model.get("dropout_placement") == "around":
+        config["model"].pop("dropout_placement", None)
+    return {name: value for name, value in flatten(config) if value or not _is_off_without(name)}
+
+
+def _is_off_without(field: str) -> bool:
+    """Whether a family that lacks a field is as one in which it is off."""
+    table, _, name = field.partition(".")
+    return table == "model" and (name in OPTIONAL or "drop" in name)
 
 
 def find_untried(view: StudyView) -> list[str]:

@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from memtune.corpora import import_corpus, open_corpus
+from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.objective import Objective
 from memtune.results.study.ranking import Ranking, rank_trials
 from memtune.results.study.study_trials import StudyTrial
@@ -476,6 +477,11 @@ def change_rate(trial: StudyTrial, rate: float) -> StudyTrial:
     return trial.model_copy(update={"config": TrialConfig.model_validate(written)})
 
 
+def change_model(trial: StudyTrial, model: dict[str, Any]) -> StudyTrial:
+    config = TrialConfig.model_validate(trial.config.model_dump(mode="json") | {"model": model})
+    return trial.model_copy(update={"config": config})
+
+
 def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_path: Path) -> None:
     trials = [change_rate(make_trial("lstm", 0, 0, 4.0), 1.0), change_rate(make_trial("rnn", 1, 0, 4.1), 0.5)]
     verdict = judge_ranking(
@@ -485,6 +491,64 @@ def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_pa
         "lstm #0 and rnn #1 also differ in what one or both alternatives have tried at one value only: "
         "training.optimiser.learning_rate.",
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "named"),
+    [
+        (
+            {"family": "lstm", "dropout": 0.3, "dropout_placement": "after"},
+            {"family": "scrn"},
+            "model.dropout, model.dropout_placement.",
+        ),
+        (
+            {"family": "scrn"},
+            {"family": "awd_lstm", "embedding_width": 9, "width": 9, "embedding_dropout": 0.1},
+            "model.embedding_dropout",
+        ),
+        ({"family": "lstm", "tie_output": True}, {"family": "feed_forward"}, "model.tie_output."),
+        ({"family": "lstm"}, {"family": "lstmn"}, "model.forget_bias."),
+        ({"family": "lstm"}, {"family": "mixer_blocks"}, "model.initial_range."),
+        (
+            {"family": "lstm", "dropout": 0.3, "dropout_placement": "around"},
+            {"family": "attention_lstm", "dropout": 0.3, "tie_output": False},
+            "",
+        ),
+        ({"family": "lstm", "dropout_placement": "after"}, {"family": "scrn"}, ""),
+        ({"family": "lstm", "tie_output": True}, {"family": "kneser_ney"}, ""),
+    ],
+    ids=[
+        "dropout",
+        "dropout by another name",
+        "tied output",
+        "forget bias",
+        "initial range",
+        "equal dropout",
+        "no dropout",
+        "a model that counts",
+    ],
+)
+def test_surroundings_in_which_families_differ_are_named_where_one_lacks_the_field_too(
+    own: dict[str, Any], other: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    trials = [
+        change_model(make_trial(model["family"], number, 0, 4.0 + number), model)
+        for number, model in enumerate((own, other))
+    ]
+    verdict = judge_ranking(require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials)
+    differences = [caveat for caveat in verdict.caveats if "also differ in" in caveat]
+    assert len(differences) == bool(named)
+    assert all(named in caveat for caveat in differences)
+
+
+def test_another_size_of_batches_is_named(tmp_path: Path) -> None:
+    """Batches change training, not the label under which perplexities compare."""
+    trials = [make_trial("lstm", 0, 0, 4.0), make_trial("rnn", 1, 0, 4.1)]
+    protocol = SentenceProtocol(batch_size=7)
+    other = trials[1].config.model_copy(update={"protocol": protocol})
+    trials[1] = trials[1].model_copy(update={"config": other})
+    verdict = judge_ranking(require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials)
+    assert verdict.caveats[-1].endswith("at one value only: protocol.batch_size.")
 
 
 def test_unequal_sizes_and_searches_of_the_best_two_alternatives_are_named(tmp_path: Path) -> None:
