@@ -1,5 +1,6 @@
 """The contract of every file in search_spaces/; the tests find new files themselves."""
 
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
@@ -211,6 +212,22 @@ def test_the_state_of_a_family_that_carries_words_cannot_be_fitted(family):
     file = next(file for file in NETWORKS if load_space(file).family == family)
     with pytest.raises(SpaceError, match=rf"fit_state = {TARGETS['state']:,} .* numbers of state, whatever"):
         fit_width(file, "state").sample(RandomChooser(0), measure_size)
+
+
+def test_families_are_searched_up_to_equal_rates_of_adam():
+    """A family whose rates end lower would lose a short training for that alone."""
+    tables = [
+        tomllib.loads(file.read_text())["training"]["optimiser"]
+        for file in NETWORKS
+        if load_space(file).family
+    ]
+    ends = {
+        table[kind]["learning_rate"]["float"][1]
+        for table in tables
+        for kind in ("adam", "adamw")
+        if kind in table
+    }
+    assert ends == {1e-2}
 
 
 def test_one_space_holds_every_family_of_networks():
