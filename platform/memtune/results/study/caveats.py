@@ -18,7 +18,7 @@ FEW_CONFIGURATIONS_RATIO = 3
 """An alternative with fewer than a third of the configurations of another one is named."""
 OPTIONAL = frozenset({"tie_output", "embedding_width"})
 """Fields of models that are like dropout: a family without one is as one in which it is off."""
-SURROUNDINGS = OPTIONAL | {"forget_bias", "initial_range", "output"}
+SURROUNDINGS = OPTIONAL | {"forget_bias", "output"}
 """Fields of models, beside dropout, that are not about a memory."""
 
 

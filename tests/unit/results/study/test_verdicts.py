@@ -508,7 +508,6 @@ def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_pa
         ),
         ({"family": "lstm", "tie_output": True}, {"family": "feed_forward"}, "model.tie_output."),
         ({"family": "lstm"}, {"family": "lstmn"}, "model.forget_bias."),
-        ({"family": "lstm"}, {"family": "mixer_blocks"}, "model.initial_range."),
         (
             {"family": "lstm", "dropout": 0.3, "dropout_placement": "around"},
             {"family": "attention_lstm", "dropout": 0.3, "tie_output": False},
@@ -522,7 +521,6 @@ def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_pa
         "dropout by another name",
         "tied output",
         "forget bias",
-        "initial range",
         "equal dropout",
         "no dropout",
         "a model that counts",
