@@ -29,6 +29,8 @@ from memtune.objective import Objective
 from memtune.values import Value
 
 CONFIDENCE_LEVEL = 0.95
+MIN_EQUAL_SEEDS = 5
+"""Seeds from which on one and the same accuracy of two alternatives says that these are equal."""
 ROUNDING = 1e-9
 """Relative deviation of costs that are equal: sums in another order differ by less."""
 
@@ -425,10 +427,19 @@ def _look(results: Mapping[str, Results], indifference: float) -> tuple[tuple[st
     remaining = tuple(name for name in results if name not in worse)
     # That all pairs are equal needs every interval, so that none is corrected for their number.
     return remaining, all(
-        results[first] == results[second]
-        or ((test := compare_pair(results, first, second)) and test.is_within(indifference))
+        _are_equal(results[first], results[second], compare_pair(results, first, second), indifference)
         for first, second in combinations(remaining, 2)
     )
+
+
+def _are_equal(first: Results, second: Results, test: PairedTest | None, indifference: float) -> bool:
+    """Whether a pair is within the indifference: two models that count, or two of which a test says so.
+
+    A test whose interval has no width, of equal accuracies, says so from MIN_EQUAL_SEEDS on.
+    """
+    if test is None:
+        return not isinstance(first, Mapping) and first == second
+    return test.is_within(indifference) and (test.low < test.high or test.pairs >= MIN_EQUAL_SEEDS)
 
 
 def find_p(test: PairedTest | None, best: Results, other: Results) -> float:

@@ -79,12 +79,12 @@ jobs
 jobs list
 * jobs logs JOB --follow
 jobs stop JOB
-jobs resume JOB --detach
+* jobs resume JOB --detach
 * cluster check cluster.yaml
 cluster status cluster.yaml
 * cluster up cluster.yaml
-cluster down cluster.yaml
-cluster dashboard cluster.yaml
+* cluster down cluster.yaml
+* cluster dashboard cluster.yaml
 ui
 """
 """Every command once, in an order that gives each what it needs. GCS and JOB stand for values of the test,

@@ -92,6 +92,13 @@ def test_an_alternative_of_which_most_seeds_fail_leaves() -> None:
     assert decide_seeds({"a": costs["a"], "d": {1: None, 2: None, 3: None}}, 1.0, 30).end == "unstable"
 
 
+def test_equal_accuracies_end_the_seeds_as_equal_from_five_on() -> None:
+    for seeds, end in ((3, "seeds"), (4, "seeds"), (5, "equal")):
+        same: SeedCosts = dict.fromkeys(range(seeds), 0.15)
+        assert (decide_seeds({"a": same, "b": same}, 0.001, 30).end or "seeds") == end
+    assert decide_seeds({"a": 0.15, "b": 0.15}, 0.001, 30).end == "equal"
+
+
 def test_an_alternative_that_the_test_finds_better_is_not_excluded_as_worse() -> None:
     """The other has the lowest mean by a lucky seed under which this one failed, which no pair has."""
     lucky: SeedCosts = {1: 3.5, 2: 4.1, 3: 4.101, 4: 4.1}

@@ -52,7 +52,7 @@ class ReproducedRow(Value):
     valid: float | None = None
     test: float | None = None
     test_interval: tuple[float, float] | None = None
-    """The 95 % interval of the mean test value over seeds; None below three seeds."""
+    """The 95 % interval of the mean test value over seeds; None without an interval."""
     difference: float | None = None
     """Ours against the published value, of the test split where both are known: per cent of a perplexity,
     points of an accuracy."""
@@ -369,7 +369,7 @@ def _average_tests(
 ) -> tuple[float | None, tuple[float, float] | None]:
     """The mean of test figures by corpus and seed, and its 95 % interval over the seeds.
 
-    None where a corpus has no test split, and no interval below three seeds.
+    None where a corpus has no test split, and without an interval.
     """
     known = [[figure for figure in seeds if figure is not None] for seeds in tests]
     if any(len(seeds) < len(tests[0]) for seeds in known):

@@ -212,7 +212,7 @@ def _find_problems(
     for seed in range(SAMPLES_PER_VALUE):
         try:
             sampled = space.sample(RandomChooser(seed, pinned), measure_size)
-        except ConfigurationError as error:  # of the size that a field is fitted to; it names its own place
+        except ConfigurationError as error:  # of the size that a field is fitted to, which names its place
             prefix = f"{where}: " if pinned else ""
             first = first or [f"{prefix}{line}" for line in str(error).splitlines()]
             continue

@@ -131,6 +131,18 @@ def test_phrases_agree_with_their_equations(tolerance, kind):
     assert_agreement(model, logits, lambda p: compute_phrase_logits(p, rows, SPANS), tolerance)
 
 
+@pytest.mark.parametrize("side", [0, 1], ids=["premises", "hypotheses"])
+def test_dropout_around_the_layers_drops_from_the_embeddings_of_both_sentences(side):
+    model: Any = make_pair_model(
+        READINGS["shallow, two readers"], make_config(dropout=0.5, dropout_placement="around")
+    ).train()
+    for index, reader in enumerate(model.readers):
+        reader.dropout.output.p = 0.0
+        reader.dropout.input.p *= index == side
+    sentences = *pad_rows(draw_sentences([9, 9])), *pad_rows(draw_sentences([6, 6], seed=1))
+    assert not torch.equal(model(*sentences), model(*sentences))
+
+
 @pytest.mark.parametrize("fusion", ["shallow", "deep"])
 def test_the_reference_of_the_benchmark_computes_the_same_model(fusion):
     model = make_pair_model(PairReadingConfig(fusion=fusion, previous_source_attention=True))

@@ -127,8 +127,9 @@ def test_a_dropout_is_called_unused_where_training_drops_nothing(family: str):
             assert (explain_unused_dropout(config) is not None) == drops_nothing, (placement, layers)
 
 
-def test_dropout_after_each_layer_drops_from_the_last_layer_too():
-    config = LSTMConfig(width=64, layers=1, dropout=0.5, dropout_placement="after")
+@pytest.mark.parametrize("placement", ["after", "around"])
+def test_dropout_after_each_layer_drops_from_the_last_layer_too(placement):
+    config = LSTMConfig(width=64, layers=1, dropout=0.5, dropout_placement=placement)
     model = build_model(config, WORDS, seed=1)
     hidden_BTH, _ = model.encode(draw_text(20), model.initial_state(3))
     assert compute_share_of_zeros(hidden_BTH) == pytest.approx(

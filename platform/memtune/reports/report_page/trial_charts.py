@@ -105,7 +105,7 @@ def _describe_mean(entry: LeaderboardEntry, best: int, objective: Objective) -> 
         "figure": entry.figure,
         "low": low if parts.is_drawable(low) else None,
         "high": high if parts.is_drawable(high) else None,
-        "interval": " to ".join(bounds) or "none below three seeds",
+        "interval": " to ".join(bounds) or "none: fewer than three seeds, or equal ones",
         "seeds": entry.estimate.seeds,
         "best": entry.number == best,
         "counted": entry.is_counted,

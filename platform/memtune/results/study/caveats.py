@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from memtune.models.layers.placed_dropout import explain_unused_dropout
 from memtune.number_format import format_count
 from memtune.results.study.alternative_comparison import Ranked, WinnerComparison, select_compared
 from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial, has_reached
@@ -167,12 +168,14 @@ def _find_unequal_settings(first: Ranked, second: Ranked, searched: Sequence[Stu
         [_select_shared(trial) for trial in searched if trial.alternative == alternative]
         for alternative in (first.best.alternative, second.best.alternative)
     ]
+    compared = {first.best.alternative, second.best.alternative}
+    shared = own.keys() & other.keys()
     return [
         name
-        for name, value in (other | own if own and other else {}).items()
+        for name in (other | own if own and other else {})
         if own.get(name) != other.get(name)
-        and ((name in own and name in other) or _is_off_without(name))
-        and name_value(name, value) != first.best.alternative  # what is compared
+        and (name in shared or (_is_off_without(name) and name != "model.dropout_placement"))
+        and compared.isdisjoint(name_value(name, found.get(name)) for found in (own, other))
         and any(len({str(each.get(name)) for each in settings}) == 1 for settings in tried)
     ]
 
@@ -187,9 +190,9 @@ def _select_shared(trial: StudyTrial) -> dict[str, Any]:
     config = trial.config.model_dump(mode="json", include={"model", "protocol", "training"})
     model = config["model"]
     config["model"] = {name: value for name, value in model.items() if name in SURROUNDINGS or "drop" in name}
-    # Families without a choice of the place drop the embeddings too.
-    if not model.get("dropout") or model.get("dropout_placement") == "around":
-        config["model"].pop("dropout_placement", None)
+    if "dropout" in model and (not model["dropout"] or explain_unused_dropout(trial.config.model)):
+        for name in ("dropout", "dropout_placement"):
+            config["model"].pop(name, None)
     return {name: value for name, value in flatten(config) if value or not _is_off_without(name)}
 
 

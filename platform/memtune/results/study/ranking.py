@@ -20,7 +20,7 @@ from typing_extensions import override
 from memtune.data_frames import make_frame
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.seed_statistics import MIN_PAIRED_SEEDS, Estimate, estimate_cost
+from memtune.seed_statistics import Estimate, estimate_cost
 from memtune.tracking import NO_STUDY, LeaderboardRow
 from memtune.trial_state import TrialState
 
@@ -279,7 +279,8 @@ def _group_by_configuration(full: Sequence[T], tokens: float) -> list[Configurat
         seeds = [(cost, trial) for cost, trial in known if cost is not None]
         costs, trials = zip(*sorted(seeds, key=lambda own: own[0]), strict=True)
         found.append(Configuration(trials, costs, Estimate(cost=costs[0])))
-    intervals = sum(len(configuration.cost_by_seed) >= MIN_PAIRED_SEEDS for configuration in found)
+    alone = [estimate_cost(list(configuration.cost_by_seed.values())) for configuration in found]
+    intervals = sum(estimate.low is not None for estimate in alone)
     estimated = [
         replace(each, estimate=estimate_cost(list(each.cost_by_seed.values()), max(1, intervals)))
         for each in found

@@ -34,7 +34,7 @@ class LeaderboardEntry(NamedTrial):
     figure: float
     """The mean over seeds: perplexity or accuracy."""
     interval: tuple[float, float] | None = None
-    """Its 95 % interval; None below three seeds."""
+    """Its 95 % interval; None without an interval."""
     above_ideal: float | None = None
     """How far a perplexity is above the ideal one, as a share of it; None where no ideal is known."""
     cost_by_seed: dict[int, float]

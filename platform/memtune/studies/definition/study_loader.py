@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from memtune.spaces import (
     MAX_ALTERNATIVES,
     FittedSize,
     RandomChooser,
+    SizeKind,
     Space,
     check_space,
     combine_spaces,
@@ -42,7 +43,7 @@ from memtune.studies.definition.toml_files import (
 )
 from memtune.toml_text import locate_field
 from memtune.training import TrainingConfig, TrialConfig
-from memtune.values import Place, parse
+from memtune.values import parse
 
 StudySource = str | Path | Mapping[str, Any] | Study
 """A study as users give it: a TOML file, the name of a packaged one, the content of a file, or a value."""
@@ -253,13 +254,15 @@ def check_spaces(path: Path | None, study: Study, vocabulary_size: int) -> list[
     return spaces
 
 
-def _check_fields(space: Space, where: Place, vocabulary_size: int) -> None:
-    check_space(
-        space,
-        TrialConfig,
-        where,
-        lambda sampled, kind: parse(TrialConfig, sampled, where).measure_size(kind, vocabulary_size),
-    )
+def _check_fields(space: Space, where: Callable[[str], str], vocabulary_size: int) -> None:
+    def measure_size(sampled: Any, kind: SizeKind) -> int:
+        config: TrialConfig = parse(TrialConfig, sampled, where)
+        try:
+            return config.measure_size(kind, vocabulary_size)
+        except ConfigurationError as error:  # of the vocabulary, which names no file
+            raise ConfigurationError(f"{where('model')}: {error}") from None
+
+    check_space(space, TrialConfig, where, measure_size)
 
 
 def _check_length(file: str, space: Space) -> None:

@@ -68,7 +68,7 @@ class RegisteredVersion(Value):
     """That of a training without a study, without its seed; empty for a study and in earlier versions."""
     seeds: int = Field(default=1, ge=1)
     low: FiniteFloat | None = None
-    """The lower bound of the cost's 95 % interval; None below three seeds."""
+    """The lower bound of the cost's 95 % interval; None without an interval."""
     high: FiniteFloat | None = None
     trial_cost: float | None = None
     """The cost of the registered weights; None for versions of a single seed, whose cost it is."""
@@ -103,7 +103,7 @@ class RegisteredVersion(Value):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the figure over seeds; None below three seeds."""
+        """The 95 % interval of the figure over seeds; None without an interval."""
         return self.estimate.compute_interval(self.objective)
 
     @property

@@ -100,7 +100,7 @@ class LeaderboardRow(Value):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of that mean; None below three seeds."""
+        """The 95 % interval of that mean; None without an interval."""
         return None if self.estimate is None else self.estimate.compute_interval(self.objective)
 
     @property

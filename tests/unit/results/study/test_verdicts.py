@@ -499,7 +499,7 @@ def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_pa
         (
             {"family": "lstm", "dropout": 0.3, "dropout_placement": "after"},
             {"family": "scrn"},
-            "model.dropout, model.dropout_placement.",
+            ": model.dropout.",
         ),
         (
             {"family": "scrn"},
@@ -514,6 +514,12 @@ def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_pa
             "",
         ),
         ({"family": "lstm", "dropout_placement": "after"}, {"family": "scrn"}, ""),
+        ({"family": "lstm", "layers": 1, "dropout": 0.3}, {"family": "scrn"}, ""),
+        (
+            {"family": "lstm", "dropout": 0.3, "dropout_placement": "around"},
+            {"family": "rnn", "dropout": 0.3, "dropout_placement": "after"},
+            ": model.dropout_placement.",
+        ),
         ({"family": "lstm", "tie_output": True}, {"family": "kneser_ney"}, ""),
     ],
     ids=[
@@ -523,6 +529,8 @@ def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_pa
         "forget bias",
         "equal dropout",
         "no dropout",
+        "a dropout without effect",
+        "another place of dropout",
         "a model that counts",
     ],
 )
@@ -537,6 +545,25 @@ def test_surroundings_in_which_families_differ_are_named_where_one_lacks_the_fie
     differences = [caveat for caveat in verdict.caveats if "also differ in" in caveat]
     assert len(differences) == bool(named)
     assert all(named in caveat for caveat in differences)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"tie_output": True}, {"dropout": 0.3, "layers": 2}, {"embedding_width": 5}], ids=str
+)
+@pytest.mark.parametrize("is_best", [False, True])
+def test_what_is_compared_is_not_named_whichever_wins(
+    fields: dict[str, Any], is_best: bool, tmp_path: Path
+) -> None:
+    """Also where it is off in one of the two."""
+    field = next(iter(fields))
+    off = {**fields, field: type(fields[field])()} if field != "embedding_width" else {}
+    models = [{"family": "lstm", **own} for own in ((fields, off) if is_best else (off, fields))]
+    trials = [
+        change_model(make_trial(f"{field} {model.get(field)}", number, 0, 4.0 + number), model)
+        for number, model in enumerate(models)
+    ]
+    verdict = judge_ranking(require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials)
+    assert not [caveat for caveat in verdict.caveats if "also differ in" in caveat]
 
 
 def test_another_size_of_batches_is_named(tmp_path: Path) -> None:

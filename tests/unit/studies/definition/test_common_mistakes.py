@@ -166,6 +166,11 @@ MISTAKES = {
         "width = { fit_parameters = 900 }\nlayer = 1",
         'line 7, over {space}: unknown name "model.layer" (lstm); did you mean "layers"?',
     ),
+    "a cutoff beyond the vocabulary next to a fitted size": (
+        "layers = 1",
+        'width = { fit_parameters = 900 }\noutput = { kind = "adaptive", cutoffs = [5, 100000] }',
+        "line 5, over {space}: output.cutoffs must be below the ",
+    ),
     "a text for a number of tokens next to a fitted size": (
         "layers = 1\n\n[training]\ntokens = 900",
         'width = { fit_parameters = 900 }\n\n[training]\ntokens = "900"',
