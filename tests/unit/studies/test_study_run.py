@@ -157,6 +157,7 @@ def test_a_repeat_has_the_number_of_its_trial_and_its_seed(repeated: RepeatedStu
     configs = [TrialConfig.model_validate(repeat.configuration) for repeat in repeated.result.repeats]
     phases = repeated.phases
     assert [(phase.noun, phase.trial_tokens) for phase in phases] == [("trial", 900), ("repeat", 900)]
+    assert [phase.has_repeats_after for phase in phases] == [True, False]
     names = [phases[1].names.name(number, config) for number, config in enumerate(configs)]
     assert sorted(names) == ["#0 seed 1", "#0 seed 2"]
 
