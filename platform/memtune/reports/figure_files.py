@@ -169,6 +169,6 @@ def _iterate_fonts() -> Iterator[tuple[str, str]]:
         if not name.startswith("Last Resort"):  # it has a box for every character
             yield name, path
     for path in sorted({*findSystemFonts()} - listed.keys()):
-        with suppress(OSError, RuntimeError, NotImplementedError):  # of files that it cannot draw
+        with suppress(OSError, RuntimeError, NotImplementedError):  # matplotlib cannot draw it
             fontManager.addfont(path)
             yield fontManager.ttflist[-1].name, path

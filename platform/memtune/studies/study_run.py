@@ -165,7 +165,7 @@ class _StudyRun(AbstractContextManager["_StudyRun"]):
             self._executor.close()
 
     def run(self, resume: bool, reuse: bool) -> StudyResult:
-        proposals = self._open(resume, reuse)
+        proposals, recorder = self._open(resume, reuse)
         rule, repeats = self._resolved.make_early_stopping_rule(), list[StoredTrial]()
         open_trials = self._run_phase(self._study.question, self._resolved.max_trials, proposals, rule)
         is_stopped = self._must_end or self._fault
@@ -178,9 +178,9 @@ class _StudyRun(AbstractContextManager["_StudyRun"]):
             open_trials += open_repeats
         self._budget.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()
-        return self._close(proposals, repeats, open_trials)
+        return self._close(proposals, recorder, repeats, open_trials)
 
-    def _open(self, resume: bool, reuse: bool) -> Proposals:
+    def _open(self, resume: bool, reuse: bool) -> tuple[Proposals, Recorder]:
         """Open or create the study's records, and check whether this driver may continue it."""
         stored, recorder = StudyReader(self._resolved.settings.study_database), None
         if not stored.has_begun(self._resolved.id):
@@ -208,7 +208,7 @@ class _StudyRun(AbstractContextManager["_StudyRun"]):
                 self._resolved.settings, self._resolved.id, self._resolved.corpus.digest
             )
         self._records.resume(proposals.list_outcomes())
-        return proposals
+        return proposals, recorder
 
     def _open_budget(self, proposals: Proposals) -> BudgetMonitor:
         """The study's budget, with what earlier drivers have spent."""
@@ -225,31 +225,34 @@ class _StudyRun(AbstractContextManager["_StudyRun"]):
         return budget
 
     def _close(
-        self, proposals: Proposals, repeats: list[StoredTrial], open_trials: list[DirectedTrial]
+        self,
+        proposals: Proposals,
+        recorder: Recorder,
+        repeats: list[StoredTrial],
+        open_trials: list[DirectedTrial],
     ) -> StudyResult:
         """Record what the run cost, conclude a study that has ended, and wait for the tracking server."""
         disconnecting = self._background.submit(self._executor.close)  # while the registration runs
+        is_interrupted = bool(self._must_end or self._fault or (open_trials and not self._spent_budget))
         result = StudyResult(
             self._resolved,
             proposals.list_outcomes(),
             repeats,
             open_trials,
             self._spent_budget,
-            bool(self._must_end or self._fault or (open_trials and not self._spent_budget)),
+            is_interrupted,
             self._stop.signal,
             self._fault,
             self._executor_loss,
         )
-        assert self._recorder is not None
         self._records.record_cost(self._compute_cost(result, proposals.read_seconds_spent()))
-        conclusion = None if result.is_interrupted else self._conclude(self._recorder)
+        conclusion = None if result.is_interrupted else self._conclude(recorder)
         self._records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
         disconnecting.result()
         if self._fault and not self._has_same_corpus():
             name = self._resolved.id
             raise StudyError(f"study {name} ends, its corpus was replaced meanwhile: {self._fault}")
-        is_recorded = self._recorder.flush(FLUSH_SECONDS)
-        return replace(result, conclusion=conclusion, is_recorded=is_recorded)
+        return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
 
     def _has_same_corpus(self) -> bool:
         """Whether the corpus of this name is still the study's: on another one, a resume finds no study."""

@@ -169,12 +169,11 @@ def _find_unequal_settings(first: Ranked, second: Ranked, searched: Sequence[Stu
         for alternative in (first.best.alternative, second.best.alternative)
     ]
     compared = {first.best.alternative, second.best.alternative}
-    shared = own.keys() & other.keys()
     return [
         name
         for name in (other | own if own and other else {})
         if own.get(name) != other.get(name)
-        and (name in shared or (_is_off_without(name) and name != "model.dropout_placement"))
+        and (name in own.keys() & other.keys() or _is_off_without(name))
         and compared.isdisjoint(name_value(name, found.get(name)) for found in (own, other))
         and any(len({str(each.get(name)) for each in settings}) == 1 for settings in tried)
     ]
@@ -197,9 +196,9 @@ def _select_shared(trial: StudyTrial) -> dict[str, Any]:
 
 
 def _is_off_without(field: str) -> bool:
-    """Whether a family that lacks a field is as one in which it is off."""
+    """Whether a family that lacks a field is as one in which it is off; a place of dropout is never off."""
     table, _, name = field.partition(".")
-    return table == "model" and (name in OPTIONAL or "drop" in name)
+    return table == "model" and (name in OPTIONAL or ("drop" in name and name != "dropout_placement"))
 
 
 def find_untried(view: StudyView) -> list[str]:

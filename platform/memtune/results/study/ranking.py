@@ -279,11 +279,11 @@ def _group_by_configuration(full: Sequence[T], tokens: float) -> list[Configurat
         seeds = [(cost, trial) for cost, trial in known if cost is not None]
         costs, trials = zip(*sorted(seeds, key=lambda own: own[0]), strict=True)
         found.append(Configuration(trials, costs, Estimate(cost=costs[0])))
-    alone = [estimate_cost(list(configuration.cost_by_seed.values())) for configuration in found]
-    intervals = sum(estimate.low is not None for estimate in alone)
+    averaged = [list(configuration.cost_by_seed.values()) for configuration in found]
+    intervals = sum(estimate_cost(costs_of_one).low is not None for costs_of_one in averaged)
     estimated = [
-        replace(each, estimate=estimate_cost(list(each.cost_by_seed.values()), max(1, intervals)))
-        for each in found
+        replace(each, estimate=estimate_cost(costs_of_one, max(1, intervals)))
+        for each, costs_of_one in zip(found, averaged, strict=True)
     ]
     return sorted(estimated, key=lambda configuration: configuration.estimate.cost)
 
